@@ -1,0 +1,430 @@
+#include "data/h5.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+
+#include "launch/check.h"
+
+namespace draftsmith {
+namespace {
+
+// HDF5 prints its error stack to stderr unless told otherwise; the setting is per thread.
+void quiet() {
+  thread_local const bool done = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
+  (void)done;
+}
+
+herr_t collect(unsigned, const H5E_error2_t* error, void* out) {
+  auto& text = *static_cast<std::string*>(out);
+  if (error->desc == nullptr || *error->desc == '\0') return 0;
+  if (!text.empty()) text += "; ";
+  text += error->desc;
+  return 0;
+}
+
+// The error stack from the API call down to the cause, as one line; empties the stack.
+std::string error_stack() {
+  std::string text;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, collect, &text);
+  H5Eclear2(H5E_DEFAULT);
+  return text.empty() ? "HDF5 gave no reason" : text;
+}
+
+hid_t string_type() {
+  static const hid_t type = [] {
+    const hid_t made = H5Tcopy(H5T_C_S1);
+    H5Tset_size(made, H5T_VARIABLE);
+    H5Tset_cset(made, H5T_CSET_UTF8);
+    return made;
+  }();
+  return type;
+}
+
+// On disk always little-endian, so that a file means the same everywhere.
+hid_t file_type(H5Type type) {
+  switch (type) {
+    case H5Type::u8:
+      return H5T_STD_U8LE;
+    case H5Type::u16:
+      return H5T_STD_U16LE;
+    case H5Type::i32:
+      return H5T_STD_I32LE;
+    case H5Type::i64:
+      return H5T_STD_I64LE;
+    case H5Type::f32:
+      return H5T_IEEE_F32LE;
+    case H5Type::f64:
+      return H5T_IEEE_F64LE;
+    case H5Type::string:
+      return string_type();
+  }
+  DS_FAIL("h5: element type {} is not known", static_cast<int>(type));
+}
+
+hid_t memory_type(H5Type type) {
+  switch (type) {
+    case H5Type::u8:
+      return H5T_NATIVE_UINT8;
+    case H5Type::u16:
+      return H5T_NATIVE_UINT16;
+    case H5Type::i32:
+      return H5T_NATIVE_INT32;
+    case H5Type::i64:
+      return H5T_NATIVE_INT64;
+    case H5Type::f32:
+      return H5T_NATIVE_FLOAT;
+    case H5Type::f64:
+      return H5T_NATIVE_DOUBLE;
+    case H5Type::string:
+      return string_type();
+  }
+  DS_FAIL("h5: element type {} is not known", static_cast<int>(type));
+}
+
+std::optional<H5Type> type_on_disk(hid_t type) {
+  if (H5Tget_class(type) == H5T_STRING) {
+    return H5Tis_variable_str(type) > 0 ? std::optional(H5Type::string) : std::nullopt;
+  }
+  for (const H5Type candidate : {H5Type::u8, H5Type::u16, H5Type::i32, H5Type::i64, H5Type::f32, H5Type::f64}) {
+    if (H5Tequal(type, file_type(candidate)) > 0) return candidate;
+  }
+  return std::nullopt;
+}
+
+int64_t product(const std::vector<int64_t>& sizes, size_t from = 0) {
+  return std::accumulate(sizes.begin() + static_cast<std::ptrdiff_t>(from), sizes.end(), int64_t{1},
+                         std::multiplies<>());
+}
+
+// Bytes one element takes inside a chunk: a string is a 16-byte reference into the file's heap.
+int64_t stored_size(H5Type type) {
+  return type == H5Type::string ? 16 : h5_element_size(type);
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+}  // namespace
+
+int64_t h5_element_size(H5Type type) {
+  switch (type) {
+    case H5Type::u8:
+      return 1;
+    case H5Type::u16:
+      return 2;
+    case H5Type::i32:
+    case H5Type::f32:
+      return 4;
+    case H5Type::i64:
+    case H5Type::f64:
+      return 8;
+    case H5Type::string:
+      return 0;
+  }
+  return 0;
+}
+
+const char* h5_type_name(H5Type type) {
+  switch (type) {
+    case H5Type::u8:
+      return "uint8";
+    case H5Type::u16:
+      return "uint16";
+    case H5Type::i32:
+      return "int32";
+    case H5Type::i64:
+      return "int64";
+    case H5Type::f32:
+      return "float32";
+    case H5Type::f64:
+      return "float64";
+    case H5Type::string:
+      return "string";
+  }
+  return "unknown";
+}
+
+H5Handle& H5Handle::operator=(H5Handle&& other) noexcept {
+  if (this != &other) {
+    reset();
+    id_ = std::exchange(other.id_, -1);
+    close_ = other.close_;
+  }
+  return *this;
+}
+
+herr_t H5Handle::reset() {
+  if (id_ < 0) return 0;
+  quiet();
+  return close_(std::exchange(id_, -1));
+}
+
+// ---- attributes ----
+
+bool H5Attributes::has_attribute(const std::string& name) const {
+  quiet();
+  const htri_t found = H5Aexists(handle_.get(), name.c_str());
+  DS_CHECK(found >= 0, "{}: cannot look up attribute \"{}\": {}", where_, name, error_stack());
+  return found > 0;
+}
+
+void H5Attributes::write_scalar(const std::string& name, hid_t file, hid_t memory, const void* value) {
+  if (has_attribute(name)) {
+    DS_CHECK(H5Adelete(handle_.get(), name.c_str()) >= 0, "{}: cannot replace attribute \"{}\": {}", where_, name,
+             error_stack());
+  }
+  const H5Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const H5Handle attribute(H5Acreate2(handle_.get(), name.c_str(), file, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+                           H5Aclose);
+  DS_CHECK(attribute && H5Awrite(attribute.get(), memory, value) >= 0, "{}: cannot write attribute \"{}\": {}", where_,
+           name, error_stack());
+}
+
+void H5Attributes::read_scalar(const std::string& name, H5T_class_t expected, hid_t memory, void* value) const {
+  DS_CHECK(has_attribute(name), "{}: attribute \"{}\" is missing: the file was written by another program or version",
+           where_, name);
+  const H5Handle attribute(H5Aopen(handle_.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
+  DS_CHECK(attribute, "{}: cannot open attribute \"{}\": {}", where_, name, error_stack());
+  const H5Handle type(H5Aget_type(attribute.get()), H5Tclose);
+  const H5Handle space(H5Aget_space(attribute.get()), H5Sclose);
+  DS_CHECK(H5Tget_class(type.get()) == expected && H5Sget_simple_extent_npoints(space.get()) == 1,
+           "{}: attribute \"{}\" is not a single value of the expected kind", where_, name);
+  DS_CHECK(H5Aread(attribute.get(), memory, value) >= 0, "{}: cannot read attribute \"{}\": {}", where_, name,
+           error_stack());
+}
+
+void H5Attributes::set_attribute(const std::string& name, const std::string& value) {
+  DS_CHECK(value.find('\0') == std::string::npos, "{}: the text of attribute \"{}\" holds a NUL byte", where_, name);
+  const char* text = value.c_str();
+  write_scalar(name, string_type(), string_type(), &text);
+}
+
+void H5Attributes::set_attribute(const std::string& name, int64_t value) {
+  write_scalar(name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
+}
+
+void H5Attributes::set_attribute(const std::string& name, double value) {
+  write_scalar(name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
+}
+
+std::string H5Attributes::string_attribute(const std::string& name) const {
+  char* text = nullptr;
+  read_scalar(name, H5T_STRING, string_type(), &text);
+  std::string value = text == nullptr ? "" : text;
+  H5free_memory(text);
+  return value;
+}
+
+int64_t H5Attributes::int_attribute(const std::string& name) const {
+  int64_t value = 0;
+  read_scalar(name, H5T_INTEGER, H5T_NATIVE_INT64, &value);
+  return value;
+}
+
+double H5Attributes::double_attribute(const std::string& name) const {
+  double value = 0;
+  read_scalar(name, H5T_FLOAT, H5T_NATIVE_DOUBLE, &value);
+  return value;
+}
+
+// ---- datasets ----
+
+std::vector<int64_t> H5Dataset::shape() const {
+  quiet();
+  const H5Handle space(H5Dget_space(handle_.get()), H5Sclose);
+  DS_CHECK(space, "{}: cannot read the shape: {}", where_, error_stack());
+  std::vector<hsize_t> sizes(static_cast<size_t>(std::max(H5Sget_simple_extent_ndims(space.get()), 0)));
+  H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr);
+  return {sizes.begin(), sizes.end()};
+}
+
+int64_t H5Dataset::row_elements() const {
+  return product(shape(), 1);
+}
+
+int64_t H5Dataset::checked_rows(int64_t elements) const {
+  const int64_t per_row = row_elements();
+  DS_CHECK(per_row > 0 && elements % per_row == 0, "{}: {} elements are no whole number of rows of {}", where_,
+           elements, per_row);
+  return elements / per_row;
+}
+
+void H5Dataset::check_range(int64_t first, int64_t count) const {
+  const int64_t total = rows();
+  DS_CHECK(first >= 0 && count >= 0 && first <= total && count <= total - first, "{}: rows [{}, {}) asked of {} rows",
+           where_, first, first + count, total);
+}
+
+void H5Dataset::transfer(int64_t first, int64_t count, void* memory, hid_t type, bool writing) const {
+  check_range(first, count);
+  if (count == 0) return;
+  const std::vector<int64_t> sizes = shape();
+  std::vector<hsize_t> start(sizes.size(), 0), extent(sizes.begin(), sizes.end());
+  start[0] = static_cast<hsize_t>(first);
+  extent[0] = static_cast<hsize_t>(count);
+  const int rank = static_cast<int>(sizes.size());
+  const H5Handle disk(H5Dget_space(handle_.get()), H5Sclose);
+  const H5Handle here(H5Screate_simple(rank, extent.data(), nullptr), H5Sclose);
+  DS_CHECK(disk && here &&
+               H5Sselect_hyperslab(disk.get(), H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) >= 0,
+           "{}: cannot select rows [{}, {}): {}", where_, first, first + count, error_stack());
+  const herr_t status = writing ? H5Dwrite(handle_.get(), type, here.get(), disk.get(), H5P_DEFAULT, memory)
+                                : H5Dread(handle_.get(), type, here.get(), disk.get(), H5P_DEFAULT, memory);
+  DS_CHECK(status >= 0, "{}: cannot {} rows [{}, {}): {}", where_, writing ? "write" : "read", first, first + count,
+           error_stack());
+}
+
+void H5Dataset::append(const void* values, H5Type type, int64_t count) {
+  const std::vector<int64_t> before = shape();
+  std::vector<hsize_t> grown(before.begin(), before.end());
+  grown[0] += static_cast<hsize_t>(count);
+  quiet();
+  DS_CHECK(H5Dset_extent(handle_.get(), grown.data()) >= 0, "{}: cannot grow to {} rows: {}", where_, grown[0],
+           error_stack());
+  write(before[0], values, type, count);
+}
+
+void H5Dataset::write(int64_t first, const void* values, H5Type type, int64_t count) {
+  DS_CHECK(type == type_ && type != H5Type::string, "{}: holds {}, asked to write {}", where_, h5_type_name(type_),
+           h5_type_name(type));
+  transfer(first, count, const_cast<void*>(values), memory_type(type), /*writing=*/true);
+}
+
+void H5Dataset::read(int64_t first, int64_t count, void* out, H5Type type) const {
+  DS_CHECK(type == type_ && type != H5Type::string, "{}: holds {}, asked to read {}", where_, h5_type_name(type_),
+           h5_type_name(type));
+  transfer(first, count, out, memory_type(type), /*writing=*/false);
+}
+
+void H5Dataset::append_strings(const std::vector<std::string>& values) {
+  DS_CHECK(type_ == H5Type::string, "{}: holds {}, asked to write strings", where_, h5_type_name(type_));
+  std::vector<const char*> texts;
+  texts.reserve(values.size());
+  for (const std::string& value : values) {
+    DS_CHECK(value.find('\0') == std::string::npos, "{}: string {} holds a NUL byte", where_, texts.size());
+    texts.push_back(value.c_str());
+  }
+  const int64_t before = rows();
+  hsize_t grown = static_cast<hsize_t>(before) + values.size();
+  quiet();
+  DS_CHECK(H5Dset_extent(handle_.get(), &grown) >= 0, "{}: cannot grow to {} rows: {}", where_, grown, error_stack());
+  transfer(before, static_cast<int64_t>(values.size()), texts.data(), string_type(), /*writing=*/true);
+}
+
+std::vector<std::string> H5Dataset::read_strings(int64_t first, int64_t count) const {
+  DS_CHECK(type_ == H5Type::string, "{}: holds {}, asked to read strings", where_, h5_type_name(type_));
+  check_range(first, count);
+  std::vector<char*> texts(static_cast<size_t>(count), nullptr);
+  transfer(first, count, texts.data(), string_type(), /*writing=*/false);
+  std::vector<std::string> values;
+  values.reserve(texts.size());
+  for (char* text : texts) values.emplace_back(text == nullptr ? "" : text);
+  for (char* text : texts) H5free_memory(text);
+  return values;
+}
+
+// ---- files ----
+
+H5File H5File::create(const std::string& path) {
+  quiet();
+  H5Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+  DS_CHECK(file, "{}: cannot create the file: {}", path, error_stack());
+  return {std::move(file), path};
+}
+
+H5File H5File::open(const std::string& path) {
+  quiet();
+  std::error_code ignored;
+  DS_CHECK(std::filesystem::exists(path, ignored), "{}: no such file", path);
+  DS_CHECK(std::filesystem::is_regular_file(path, ignored), "{}: not a file", path);
+  DS_CHECK(std::filesystem::file_size(path, ignored) > 0, "{}: the file is empty", path);
+  H5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  DS_CHECK(file, "{}: not an HDF5 file, or cut short: {}", path, error_stack());
+  return {std::move(file), path};
+}
+
+bool H5File::has(const std::string& name) const {
+  quiet();
+  const htri_t found = H5Lexists(handle_.get(), name.c_str(), H5P_DEFAULT);
+  DS_CHECK(found >= 0, "{}: cannot look up \"{}\": {}", where_, name, error_stack());
+  return found > 0;
+}
+
+H5Dataset H5File::create_dataset(const std::string& name, H5Type type, const std::vector<int64_t>& row_shape,
+                                 int64_t chunk_rows) {
+  const std::string where = where_ + ":" + name;
+  DS_CHECK(chunk_rows > 0 && product(row_shape) > 0, "{}: chunk of {} rows of shape {} is empty", where, chunk_rows,
+           shape_text(row_shape));
+  DS_CHECK(type != H5Type::string || row_shape.empty(), "{}: strings have one dimension", where);
+  std::vector<hsize_t> size{0}, limit{H5S_UNLIMITED}, chunk{static_cast<hsize_t>(chunk_rows)};
+  for (const int64_t extent : row_shape) {
+    for (auto* sizes : {&size, &limit, &chunk}) sizes->push_back(static_cast<hsize_t>(extent));
+  }
+  const H5Handle space(H5Screate_simple(static_cast<int>(size.size()), size.data(), limit.data()), H5Sclose);
+  const H5Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_chunk(creation.get(), static_cast<int>(chunk.size()), chunk.data());
+  // Writing is sequential: a cache of two chunks with w0 = 1 evicts whole finished chunks first.
+  const H5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
+  const int64_t chunk_bytes = chunk_rows * product(row_shape) * stored_size(type);
+  H5Pset_chunk_cache(access.get(), 521, static_cast<size_t>(std::max<int64_t>(2 * chunk_bytes, 1 << 20)), 1.0);
+  H5Handle made(
+      H5Dcreate2(handle_.get(), name.c_str(), file_type(type), space.get(), H5P_DEFAULT, creation.get(), access.get()),
+      H5Dclose);
+  DS_CHECK(made, "{}: cannot create the dataset: {}", where, error_stack());
+  return {std::move(made), where, type};
+}
+
+H5Dataset H5File::dataset(const std::string& name) const {
+  const std::string where = where_ + ":" + name;
+  DS_CHECK(has(name), "{}: the dataset is missing: the file was written by another program or version", where);
+  H5Handle opened(H5Dopen2(handle_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
+  DS_CHECK(opened, "{}: cannot open the dataset: {}", where, error_stack());
+  const H5Handle type(H5Dget_type(opened.get()), H5Tclose);
+  const std::optional<H5Type> known = type_on_disk(type.get());
+  DS_CHECK(known, "{}: its element type is none that draftsmith writes", where);
+
+  const H5Handle creation(H5Dget_create_plist(opened.get()), H5Pclose);
+  hsize_t chunk[H5S_MAX_RANK] = {};
+  const int rank = H5Pget_layout(creation.get()) == H5D_CHUNKED ? H5Pget_chunk(creation.get(), H5S_MAX_RANK, chunk) : 0;
+  int64_t bytes = stored_size(*known);
+  for (int d = 0; d < rank; ++d) bytes *= static_cast<int64_t>(chunk[d]);
+  if (rank > 0 && 4 * bytes > (1 << 20)) {
+    const H5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
+    H5Pset_chunk_cache(access.get(), 521, static_cast<size_t>(4 * bytes), H5D_CHUNK_CACHE_W0_DEFAULT);
+    opened.reset();  // HDF5 gives an already open dataset its old cache again
+    opened = H5Handle(H5Dopen2(handle_.get(), name.c_str(), access.get()), H5Dclose);
+    DS_CHECK(opened, "{}: cannot open the dataset: {}", where, error_stack());
+  }
+  H5Dataset made(std::move(opened), where, *known);
+  DS_CHECK(!made.shape().empty(), "{}: a scalar where rows are expected", where);
+  return made;
+}
+
+H5Dataset H5File::dataset(const std::string& name, H5Type type, const std::vector<int64_t>& row_shape) const {
+  H5Dataset found = dataset(name);
+  const std::vector<int64_t> shape = found.shape();
+  DS_CHECK(found.type() == type, "{}: holds {}, expected {}", found.where(), h5_type_name(found.type()),
+           h5_type_name(type));
+  DS_CHECK(std::equal(shape.begin() + 1, shape.end(), row_shape.begin(), row_shape.end()),
+           "{}: has shape {}, expected rows of {}", found.where(), shape_text(shape), shape_text(row_shape));
+  return found;
+}
+
+void H5File::flush() {
+  quiet();
+  DS_CHECK(H5Fflush(handle_.get(), H5F_SCOPE_LOCAL) >= 0, "{}: cannot write to disk: {}", where_, error_stack());
+}
+
+void H5File::close() {
+  flush();
+  DS_CHECK(H5Fget_obj_count(handle_.get(), H5F_OBJ_DATASET | H5F_OBJ_ATTR | H5F_OBJ_LOCAL) == 0,
+           "{}: closed while a dataset is still open", where_);
+  DS_CHECK(handle_.reset() >= 0, "{}: cannot finish the file: {}", where_, error_stack());
+}
+
+}  // namespace draftsmith
