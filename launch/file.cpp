@@ -1,0 +1,168 @@
+#include "launch/file.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "launch/check.h"
+
+namespace draftsmith {
+namespace {
+
+namespace fs = std::filesystem;
+
+void sync_folder(const fs::path& folder) {
+  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;  // some network file systems refuse to open folders; the rename itself has happened
+  ::fsync(fd);
+  ::close(fd);
+}
+
+class Sha256 {
+ public:
+  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+    DS_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "libcrypto offers no SHA-256");
+  }
+  void update(const void* data, size_t bytes) { EVP_DigestUpdate(context_.get(), data, bytes); }
+  std::string hex() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+    unsigned int size = 0;
+    EVP_DigestFinal_ex(context_.get(), digest.data(), &size);
+    std::string out;
+    for (unsigned int i = 0; i < size; ++i) out += fmt::format("{:02x}", digest[i]);
+    return out;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+// Calls `use(data, bytes)` over the file in pieces of 1 MiB.
+template <typename Use>
+void stream_file(const fs::path& path, Use use) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  DS_CHECK(fd >= 0, "{}: cannot be opened: {}", path.string(), std::strerror(errno));
+  std::vector<char> buffer(1 << 20);
+  while (true) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int error = errno;
+      ::close(fd);
+      DS_FAIL("{}: cannot be read: {}", path.string(), std::strerror(error));
+    }
+    if (n == 0) break;
+    use(buffer.data(), static_cast<size_t>(n));
+  }
+  ::close(fd);
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  DS_CHECK(!fs::is_directory(path), "{}: is a folder, a file is needed", path.string());
+  std::string out;
+  stream_file(path, [&](const char* data, size_t bytes) { out.append(data, bytes); });
+  return out;
+}
+
+void write_file(const fs::path& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  part_ = path_;
+  part_ += fmt::format(".part-{}", ::getpid());
+  fd_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  DS_CHECK(fd_ >= 0, "{}: cannot be written: {}", path_.string(), std::strerror(errno));
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(part_.c_str());
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  size_t left = bytes;
+  while (left > 0) {
+    const ssize_t n = ::write(fd_, next, left);
+    if (n < 0 && errno == EINTR) continue;
+    DS_CHECK(n >= 0, "{}: cannot be written after {} bytes: {}", path_.string(), written_, std::strerror(errno));
+    next += n;
+    left -= static_cast<size_t>(n);
+    written_ += n;
+  }
+}
+
+void AtomicFile::commit() {
+  DS_CHECK(::fsync(fd_) == 0, "{}: cannot be flushed to disk: {}", path_.string(), std::strerror(errno));
+  DS_CHECK(::close(fd_) == 0, "{}: cannot be closed: {}", path_.string(), std::strerror(errno));
+  fd_ = -1;
+  DS_CHECK(::rename(part_.c_str(), path_.c_str()) == 0, "{}: cannot be renamed from {}: {}", path_.string(), part_.string(),
+           std::strerror(errno));
+  sync_folder(path_.parent_path());
+}
+
+void commit_file(const fs::path& part, const fs::path& path) {
+  const int fd = ::open(part.c_str(), O_RDONLY | O_CLOEXEC);
+  DS_CHECK(fd >= 0, "{}: cannot be opened: {}", part.string(), std::strerror(errno));
+  const bool synced = ::fsync(fd) == 0;
+  const int error = errno;
+  ::close(fd);
+  DS_CHECK(synced, "{}: cannot be flushed to disk: {}", part.string(), std::strerror(error));
+  DS_CHECK(::rename(part.c_str(), path.c_str()) == 0, "{}: cannot be renamed from {}: {}", path.string(), part.string(),
+           std::strerror(errno));
+  sync_folder(path.parent_path());
+}
+
+std::string sha256(std::string_view bytes) {
+  Sha256 hash;
+  hash.update(bytes.data(), bytes.size());
+  return hash.hex();
+}
+
+std::string sha256_file(const fs::path& path) {
+  Sha256 hash;
+  stream_file(path, [&](const char* data, size_t bytes) { hash.update(data, bytes); });
+  return hash.hex();
+}
+
+uint32_t crc32(uint32_t crc, const void* data, size_t bytes) {
+  return static_cast<uint32_t>(::crc32_z(crc, static_cast<const Bytef*>(data), bytes));
+}
+
+void check_writable_folder(const fs::path& folder, int64_t bytes) {
+  const fs::path where = folder.empty() ? fs::path(".") : folder;
+  std::error_code error;
+  fs::create_directories(where, error);
+  DS_CHECK(!error && fs::is_directory(where), "{}: cannot be made as a folder: {}", where.string(),
+           error ? error.message() : "a file of that name is in the way");
+  const fs::path probe = where / fmt::format(".probe-{}", ::getpid());
+  const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  DS_CHECK(fd >= 0, "{}: cannot be written to: {}; choose another folder or change its permissions", where.string(),
+           std::strerror(errno));
+  ::close(fd);
+  ::unlink(probe.c_str());
+  const auto space = fs::space(where, error);
+  DS_CHECK(error || static_cast<int64_t>(space.available) >= bytes,
+           "{}: {:.2f} GiB are needed and {:.2f} GiB are free; free some space or choose another folder", where.string(),
+           static_cast<double>(bytes) / (1 << 30), static_cast<double>(space.available) / (1 << 30));
+}
+
+void check_absent(const fs::path& path, std::string_view remedy) {
+  DS_CHECK(!fs::exists(path), "{}: exists already; {}", path.string(), remedy);
+}
+
+}  // namespace draftsmith

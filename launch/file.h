@@ -1,0 +1,56 @@
+// Files that are either whole or absent.
+//
+// Everything the program writes goes through AtomicFile or write_file: a temporary name in the same folder, fsync, rename, fsync of
+// the folder. A process killed at any byte leaves the old file or the new one, never a part. Errors carry the path and errno's text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace draftsmith {
+
+// Whole content of a file. Throws Error when it cannot be opened or read.
+std::string read_file(const std::filesystem::path& path);
+
+// Writes `bytes` to `path` atomically. Throws Error (the target keeps its former content) when the disk is full or not writable.
+void write_file(const std::filesystem::path& path, std::string_view bytes);
+
+// A file that is written aside and appears under its name only with commit(). Without commit() the part is deleted.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, size_t bytes);  // appends
+  int64_t written() const { return written_; }
+  // Name of the part while it is written: for libraries (HDF5) that open files by name themselves.
+  const std::filesystem::path& part() const { return part_; }
+  void commit();  // fsync, rename, fsync of the folder
+
+ private:
+  std::filesystem::path path_, part_;
+  int fd_ = -1;
+  int64_t written_ = 0;
+};
+
+// fsync of an existing file by name, then rename to `path` and fsync of the folder: commit for a part that a library wrote.
+void commit_file(const std::filesystem::path& part, const std::filesystem::path& path);
+
+// Lower-case hex SHA-256 of a string, of a file (streamed).
+std::string sha256(std::string_view bytes);
+std::string sha256_file(const std::filesystem::path& path);
+
+// CRC-32 (zlib's polynomial) continued from `crc`; start with 0.
+uint32_t crc32(uint32_t crc, const void* data, size_t bytes);
+
+// Throws Error unless `folder` exists or can be made, can be written to, and its file system has `bytes` free. Called before costly work.
+void check_writable_folder(const std::filesystem::path& folder, int64_t bytes = 0);
+
+// Throws Error when `path` (a file to be made) already exists; the message says which option or command continues or replaces it.
+void check_absent(const std::filesystem::path& path, std::string_view remedy);
+
+}  // namespace draftsmith
