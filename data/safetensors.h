@@ -44,18 +44,20 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 // alignment, then name (as the reference writer); header padded to 8 bytes. `metadata` gets "format": "pt" added.
 void write_safetensors(const std::string& path, const NamedTensors& tensors, std::map<std::string, std::string> metadata = {});
 
-// The weights of an HF folder: model.safetensors, or the shards named by model.safetensors.index.json.
+// The weights of an HF folder: model.safetensors when it is there (as Transformers decides), else the shards named by
+// model.safetensors.index.json.
 class WeightFolder {
  public:
-  // Throws Error when neither is there, or when the index names a shard that is absent or a tensor its shard lacks (the first is named, with the count).
+  // Throws Error when neither is there, when the index names a shard that is absent or a tensor its shard lacks (the first is named,
+  // with the count), or when two shards hold the same tensor.
   static WeightFolder open(const std::string& folder);
 
   std::vector<std::string> names() const;  // sorted
   bool has(const std::string& name) const;
   at::Tensor tensor(const std::string& name) const;
   std::vector<int64_t> shape(const std::string& name) const;
-  // sha256 over (name, dtype, shape, bytes) of all tensors in name order: the identity of the weights, independent of sharding. Cached beside nothing:
-  // call once.
+  // sha256 over (name, dtype, shape, sha256 of the bytes) of all tensors in name order: the identity of the weights, independent of
+  // sharding. Reads every byte (about a second per GiB) and keeps nothing: call once.
   std::string weight_hash() const;
   const std::string& folder() const;
 

@@ -26,25 +26,6 @@ void sync_folder(const fs::path& folder) {
   ::close(fd);
 }
 
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    DS_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "libcrypto offers no SHA-256");
-  }
-  void update(const void* data, size_t bytes) { EVP_DigestUpdate(context_.get(), data, bytes); }
-  std::string hex() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-    unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), digest.data(), &size);
-    std::string out;
-    for (unsigned int i = 0; i < size; ++i) out += fmt::format("{:02x}", digest[i]);
-    return out;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
-
 // Calls `use(data, bytes)` over the file in pieces of 1 MiB.
 template <typename Use>
 void stream_file(const fs::path& path, Use use) {
@@ -110,8 +91,8 @@ void AtomicFile::commit() {
   DS_CHECK(::fsync(fd_) == 0, "{}: cannot be flushed to disk: {}", path_.string(), std::strerror(errno));
   DS_CHECK(::close(fd_) == 0, "{}: cannot be closed: {}", path_.string(), std::strerror(errno));
   fd_ = -1;
-  DS_CHECK(::rename(part_.c_str(), path_.c_str()) == 0, "{}: cannot be renamed from {}: {}", path_.string(), part_.string(),
-           std::strerror(errno));
+  DS_CHECK(::rename(part_.c_str(), path_.c_str()) == 0, "{}: cannot be renamed from {}: {}", path_.string(),
+           part_.string(), std::strerror(errno));
   sync_folder(path_.parent_path());
 }
 
@@ -127,9 +108,34 @@ void commit_file(const fs::path& part, const fs::path& path) {
   sync_folder(path.parent_path());
 }
 
+struct Sha256::Context {
+  EVP_MD_CTX* evp = EVP_MD_CTX_new();
+  ~Context() { EVP_MD_CTX_free(evp); }
+};
+
+Sha256::Sha256() : context_(std::make_unique<Context>()) {
+  DS_CHECK(context_->evp != nullptr && EVP_DigestInit_ex(context_->evp, EVP_sha256(), nullptr) == 1,
+           "libcrypto offers no SHA-256");
+}
+
+Sha256::~Sha256() = default;
+
+void Sha256::update(const void* data, size_t bytes) {
+  EVP_DigestUpdate(context_->evp, data, bytes);
+}
+
+std::string Sha256::hex() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(context_->evp, digest.data(), &size);
+  std::string out;
+  for (unsigned int i = 0; i < size; ++i) out += fmt::format("{:02x}", digest[i]);
+  return out;
+}
+
 std::string sha256(std::string_view bytes) {
   Sha256 hash;
-  hash.update(bytes.data(), bytes.size());
+  hash.update(bytes);
   return hash.hex();
 }
 
@@ -157,8 +163,8 @@ void check_writable_folder(const fs::path& folder, int64_t bytes) {
   ::unlink(probe.c_str());
   const auto space = fs::space(where, error);
   DS_CHECK(error || static_cast<int64_t>(space.available) >= bytes,
-           "{}: {:.2f} GiB are needed and {:.2f} GiB are free; free some space or choose another folder", where.string(),
-           static_cast<double>(bytes) / (1 << 30), static_cast<double>(space.available) / (1 << 30));
+           "{}: {:.2f} GiB are needed and {:.2f} GiB are free; free some space or choose another folder",
+           where.string(), static_cast<double>(bytes) / (1 << 30), static_cast<double>(space.available) / (1 << 30));
 }
 
 void check_absent(const fs::path& path, std::string_view remedy) {

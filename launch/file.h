@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,20 @@ class AtomicFile {
 
 // fsync of an existing file by name, then rename to `path` and fsync of the folder: commit for a part that a library wrote.
 void commit_file(const std::filesystem::path& part, const std::filesystem::path& path);
+
+// SHA-256 in pieces; hex() ends it and gives lower-case hex.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  void update(const void* data, size_t bytes);
+  void update(std::string_view bytes) { update(bytes.data(), bytes.size()); }
+  std::string hex();
+
+ private:
+  struct Context;
+  std::unique_ptr<Context> context_;
+};
 
 // Lower-case hex SHA-256 of a string, of a file (streamed).
 std::string sha256(std::string_view bytes);
