@@ -14,7 +14,7 @@ struct DrafterConfig {
   std::string kind = "dflash";
   int64_t layers = 5;                 // decoder layers of the drafter (D)
   int64_t block = 16;                 // block size B, anchor included
-  std::vector<int64_t> taps;          // tap ids, ascending; empty: default_taps(layers of the target, layers)
+  std::vector<int64_t> taps;          // tap ids, ascending; empty: five by default_taps
   int64_t mask_token = -1;            // an existing embedding row that no text uses; -1: picked by pick_mask_token
   int64_t hidden_size = 0;            // 0: the target's (the only width this drafter can have: it borrows the target's embedding and head)
   int64_t intermediate_size = 0;      // 0: the target's
@@ -25,7 +25,8 @@ struct DrafterConfig {
   double initializer_range = 0.02;    // standard deviation of the matrices at initialisation
   std::string init = "random";        // random: as published | target: layers start as copies of target layers where shapes fit
   double init_norm = 1.0;             // value of the final norm's weight at initialisation (1 as published; 0.25 starts at ln V with a shared-mean embedding)
-  bool unit_taps = false;             // scale each tap to unit root mean square over the corpus at initialisation, folded into fc
+  double init_qk_norm = 1.0;          // value of the query and key norms' weights at initialisation (1 as published; layers copied from a target without such norms want about 1.4)
+  bool unit_taps = false;             // scale each channel of the taps to unit root mean square over the store; folded into fc, so exports know nothing of it
   int64_t vocabulary = 0;             // reduced draft vocabulary: so many of the most frequent supervised tokens; 0: the full vocabulary
   std::string for_runtime;            // checked at config time when it names an export format; empty: none
 };
