@@ -1,0 +1,220 @@
+#include "export/evaluate_command.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "data/corpus.h"
+#include "data/text.h"
+#include "export/evaluation_file.h"
+#include "export/open_drafter.h"
+#include "launch/check.h"
+#include "launch/file.h"
+#include "launch/log.h"
+#include "launch/machine.h"
+#include "launch/progress.h"
+#include "launch/ranks.h"
+#include "launch/summary.h"
+#include "models/decoding/ngram.h"
+#include "models/device.h"
+#include "models/generate_prompts.h"
+
+namespace draftsmith {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+struct Arguments {
+  std::string target, drafter, corpus, output, json, rule = "match";
+  PromptOptions prompts;
+  std::vector<std::string> variables;
+  int64_t max_new_tokens = 256, limit = 0, block = 0;
+  uint64_t seed = 0;
+  SamplingOptions sampling;
+  DeviceOptions device;
+};
+
+// `limit` of them, every n-th, so that all kinds of a file that is ordered by kind are seen.
+std::vector<EvaluationPrompt> take_evenly(std::vector<EvaluationPrompt> prompts, int64_t limit, Summary& summary) {
+  const auto total = static_cast<int64_t>(prompts.size());
+  if (limit == 0 || limit >= total) return prompts;
+  std::vector<EvaluationPrompt> taken;
+  for (int64_t i = 0; i < limit; ++i) taken.push_back(std::move(prompts[static_cast<size_t>(i * total / limit)]));
+  summary.drop("beyond --limit", total - limit);
+  return taken;
+}
+
+std::vector<EvaluationPrompt> evaluation_prompts(const Arguments& arguments, const Tokenizer& tokenizer,
+                                                 const ChatTemplate& chat, const HfConfig& config, Summary& summary) {
+  PromptOptions options = arguments.prompts;
+  options.render.variables = template_variables(arguments.variables);
+  std::vector<EvaluationPrompt> prompts;
+  for (GeneratePrompt& row : read_prompts(options, tokenizer, chat, config, summary).rows) {
+    const Conversation& conversation = row.conversation;
+    EvaluationPrompt prompt;
+    prompt.id = conversation.original_id.empty() ? conversation.id : conversation.original_id;
+    prompt.category = conversation.category.empty() ? conversation.source : conversation.category;
+    prompt.text = tokenizer.decode(row.tokens, /*skip_special=*/false);
+    prompt.tokens = std::move(row.tokens);
+    prompts.push_back(std::move(prompt));
+  }
+  prompts = take_evenly(std::move(prompts), arguments.limit, summary);
+  summary.rows_kept = static_cast<int64_t>(prompts.size());
+  return prompts;
+}
+
+EvaluationOptions evaluation_options(const Arguments& arguments, std::vector<int64_t> stop) {
+  EvaluationOptions options;
+  options.block = arguments.block;
+  options.decode.max_new_tokens = arguments.max_new_tokens;
+  options.decode.stop = std::move(stop);
+  options.decode.sampling = arguments.sampling;
+  options.decode.rule = arguments.rule == "speculative" ? VerifyRule::kSpeculative : VerifyRule::kTargetMatch;
+  options.decode.seed = arguments.seed;
+  return options;
+}
+
+ordered_json settings_json(const Arguments& arguments, const Target& target, const OpenedDrafter& opened,
+                           int64_t block) {
+  ordered_json out;
+  out["target"] = target.folder();
+  out["target_hash"] = target.weight_hash();
+  out["drafter"] = opened.folder;
+  out["drafter_form"] = opened.form;
+  out["drafter_hash"] = opened.hash;
+  out["drafter_kind"] = opened.drafter->config().kind;
+  out["block"] = block;
+  out["prompts"] = arguments.prompts.files;
+  out["corpus"] = arguments.corpus.empty() ? ordered_json(nullptr) : ordered_json(arguments.corpus);
+  out["max_new_tokens"] = arguments.max_new_tokens;
+  out["temperature"] = arguments.sampling.temperature;
+  out["top_p"] = arguments.sampling.top_p;
+  out["top_k"] = arguments.sampling.top_k;
+  out["rule"] = arguments.rule;
+  out["seed"] = arguments.seed;
+  out["dtype"] = "float32";
+  out["threads"] = arguments.device.threads;
+  out["device"] = arguments.device.device;
+  out["machine"] = to_json(describe_machine());
+  return out;
+}
+
+void check_chat_template(const ChatTemplate& chat, const OpenedDrafter& opened) {
+  const std::string& trained = opened.identity.chat_template_hash;
+  if (trained.empty() || trained == chat.hash()) return;
+  warn("{}: was trained on text of another chat template ({:.12}) than the target's own ({:.12}); acceptance suffers",
+       opened.folder, trained, chat.hash());
+}
+
+void run(Arguments& arguments) {
+  require_single_rank("evaluate");
+  const at::Device device = use_device(arguments.device);
+  DS_CHECK(arguments.rule == "match" || arguments.sampling.temperature > 0,
+           "--rule speculative needs --temperature above 0: greedy decoding has one outcome");
+  const fs::path output = arguments.output;
+  check_writable_folder(output.has_parent_path() ? output.parent_path() : fs::path("."));
+
+  Summary summary;
+  summary.command = "evaluate";
+  summary.json_file = arguments.json;
+  const Tokenizer tokenizer = Tokenizer::load(arguments.target);
+  const ChatTemplate chat = ChatTemplate::load(arguments.target);
+  const HfConfig config = read_hf_config(arguments.target);
+  const std::vector<EvaluationPrompt> prompts = evaluation_prompts(arguments, tokenizer, chat, config, summary);
+
+  const std::unique_ptr<Target> target = load_target(arguments.target, {.device = device});
+  const OpenedDrafter opened = open_drafter(arguments.drafter, *target);
+  check_chat_template(chat, opened);
+  const int64_t block = arguments.block == 0 ? opened.drafter->config().block : arguments.block;
+  say("target", "{}  weights {:.12}", arguments.target, target->weight_hash());
+  say("drafter", "{}  {}, block {}, {:.12}", opened.folder, opened.drafter->config().kind, block, opened.hash);
+
+  std::optional<NgramTable> table;
+  std::unique_ptr<Proposer> ngram;
+  if (!arguments.corpus.empty()) {
+    table.emplace(make_ngram_table(Corpus::open(arguments.corpus)));
+    ngram = make_ngram_proposer(*table, block - 1);
+  }
+  EvaluationOptions options = evaluation_options(arguments, stop_tokens(config, tokenizer, chat, arguments.target));
+  Progress progress("evaluate", static_cast<int64_t>(prompts.size()), "prompts");
+  int64_t rounds = 0, committed = 0;
+  options.done = [&](const EvaluationRow& row) {
+    rounds += static_cast<int64_t>(row.speculative.accepted.size());
+    committed += static_cast<int64_t>(row.speculative.tokens.size()) - 1;
+    progress.advance(
+        1, rounds > 0 ? fmt::format("tau {:.2f}", static_cast<double>(committed) / static_cast<double>(rounds)) : "");
+  };
+  const EvaluationReport report =
+      sum_up(evaluate(*target, *opened.drafter, ngram.get(), prompts, options), block, ngram != nullptr);
+  progress.finish();
+
+  ordered_json file = evaluation_json(report, tokenizer);
+  file["settings"] = settings_json(arguments, *target, opened, block);
+  write_file(output, file.dump(1) + "\n");
+  for (const std::string& line : evaluation_table(report)) fmt::print("{}\n", line);
+  say("wrote", "{}", arguments.output);
+  for (const auto& [key, value] : file.items()) {
+    if (key != "rows") summary.facts[key] = value;
+  }
+  summary.finish();
+  const int64_t differing = report.overall.comparable - report.overall.identical;
+  DS_CHECK(differing == 0 || !must_be_identical(*target, options.decode),
+           "{} of {} greedy outputs differ from plain decoding; they are listed above and under `divergences` in {}",
+           differing, report.overall.rows, arguments.output);
+}
+
+}  // namespace
+
+void add_evaluate_command(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "evaluate", "decode prompts with and without a drafter: tau, acceptance, speed-up, losslessness");
+  command->footer(
+      "Example:\n  draftsmith evaluate --target models/smollm2 --drafter runs/first --prompts unseen.jsonl --corpus "
+      "corpus.h5 --output "
+      "evaluation.json");
+  command->add_option("--target", arguments->target, "HF folder of the target")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  command
+      ->add_option("--drafter", arguments->drafter,
+                   "a run, a checkpoint, a drafter's folder or an exported z-lab folder")
+      ->required();
+  command
+      ->add_option("--prompts", arguments->prompts.files,
+                   "JSONL or JSON files of conversations; asked up to their last question")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command
+      ->add_option("--corpus", arguments->corpus,
+                   "training corpus of the n-gram baseline (tau_ngram); without it there is none")
+      ->check(CLI::ExistingFile);
+  command->add_option("--output", arguments->output, "evaluation.json to write")->required();
+  command->add_option("--max-new-tokens", arguments->max_new_tokens, "longest answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--limit", arguments->limit, "so many prompts, spread over the files; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--block", arguments->block, "serve shorter blocks than trained, anchor included; 0: as trained")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--temperature", arguments->sampling.temperature, "0: greedy")->check(CLI::NonNegativeNumber);
+  command->add_option("--top-p", arguments->sampling.top_p, "1: off")->check(CLI::Range(1e-6, 1.0));
+  command->add_option("--top-k", arguments->sampling.top_k, "0: off")->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--rule", arguments->rule,
+                   "match: the target draws, drafts are kept while equal; speculative: accept by min(1, p/q)")
+      ->check(CLI::IsMember({"match", "speculative"}))
+      ->capture_default_str();
+  command->add_option("--seed", arguments->seed, "of sampling")->capture_default_str();
+  command->add_option("--template-variable", arguments->variables,
+                      "name=value for the chat template, such as enable_thinking=false");
+  command->add_option("--date", arguments->prompts.render.date,
+                      "date for templates that print one, such as 2025-01-31");
+  command->add_option("--system", arguments->prompts.system, "system message for rows that have none");
+  command->add_option("--json", arguments->json, "summary as JSON");
+  add_device_options(*command, arguments->device);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace draftsmith

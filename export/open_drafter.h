@@ -1,0 +1,28 @@
+// Opens a drafter whatever its folder is: a run, a checkpoint, a drafter's own folder, or an exported one that can be
+// read back.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/drafters/drafter.h"
+#include "models/targets/target.h"
+
+namespace draftsmith {
+
+struct OpenedDrafter {
+  std::unique_ptr<Drafter> drafter;
+  DrafterIdentity identity;
+  std::string folder;  // where its weights were found
+  std::string form;    // "drafter" or the export format it was read from
+  std::string hash;    // drafter_hash()
+};
+
+// Decides by the files in `folder`: `latest` (a run), drafter.json, config.json of a z-lab folder. Throws Error with
+// what it looked for when it is none of these, and when the drafter was made for another target than this one.
+OpenedDrafter open_drafter(const std::string& folder, const Target& target);
+
+// SHA-256 over the configuration and every parameter's name, shape and fp32 bytes: the identity of a trained drafter.
+std::string drafter_hash(const Drafter& drafter);
+
+}  // namespace draftsmith
