@@ -7,5 +7,6 @@ mkdir -p "$DRAFTSMITH_CACHE"
 _key=$({ cat launch/requirements.txt; [ "$DRAFTSMITH_CUDA" = OFF ] || cat launch/requirements-cuda.txt; python3 --version; echo "${DRAFTSMITH_TORCH:-}"; } | sha256sum | cut -c1-12)
 export DRAFTSMITH_VENV=$DRAFTSMITH_CACHE/venv-$_key
 unset _key
-export CCACHE_DIR=${CCACHE_DIR:-$DRAFTSMITH_CACHE/ccache} CCACHE_BASEDIR=$PWD CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+export CCACHE_DIR=${CCACHE_DIR:-$DRAFTSMITH_CACHE/ccache} CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 export PATH=$DRAFTSMITH_VENV/bin:$HOME/.cargo/bin:$PATH
