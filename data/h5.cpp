@@ -356,7 +356,7 @@ bool H5File::has(const std::string& name) const {
 }
 
 H5Dataset H5File::create_dataset(const std::string& name, H5Type type, const std::vector<int64_t>& row_shape,
-                                 int64_t chunk_rows) {
+                                 int64_t chunk_rows, bool checksum) {
   const std::string where = where_ + ":" + name;
   DS_CHECK(chunk_rows > 0 && product(row_shape) > 0, "{}: chunk of {} rows of shape {} is empty", where, chunk_rows,
            shape_text(row_shape));
@@ -368,6 +368,7 @@ H5Dataset H5File::create_dataset(const std::string& name, H5Type type, const std
   const H5Handle space(H5Screate_simple(static_cast<int>(size.size()), size.data(), limit.data()), H5Sclose);
   const H5Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_chunk(creation.get(), static_cast<int>(chunk.size()), chunk.data());
+  if (checksum) H5Pset_fletcher32(creation.get());
   // Writing is sequential: a cache of two chunks with w0 = 1 evicts whole finished chunks first.
   const H5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
   const int64_t chunk_bytes = chunk_rows * product(row_shape) * stored_size(type);

@@ -151,9 +151,10 @@ class H5File : public H5Attributes {
   static H5File open(const std::string& path);
 
   bool has(const std::string& name) const;
-  // An empty growing dataset [0, row_shape...], chunked by `chunk_rows` rows. Aim for chunks of 1-4 MiB.
+  // An empty growing dataset [0, row_shape...], chunked by `chunk_rows` rows. Aim for chunks of 1-4 MiB. `checksum`:
+  // HDF5 keeps a Fletcher-32 sum per chunk and reading a damaged chunk is an error.
   H5Dataset create_dataset(const std::string& name, H5Type type, const std::vector<int64_t>& row_shape,
-                           int64_t chunk_rows);
+                           int64_t chunk_rows, bool checksum = false);
   // Opens with a chunk cache of at least four chunks (HDF5's 1 MiB default thrashes on larger chunks).
   H5Dataset dataset(const std::string& name) const;
   // As above, and checks element type and row shape: the message names what was found.

@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "data/text/text_abi.h"
-#include "launch/check.h"
 #include "launch/file.h"
 
 namespace draftsmith {
@@ -171,7 +170,7 @@ std::string StreamDecoder::finish() {
 struct ChatTemplate::Handle {
   ~Handle() { ds_template_free(compiled); }
   ds_template* compiled = nullptr;
-  std::string path, hash, eos_token;
+  std::string path, source, hash, eos_token;
   ordered_json special_tokens = ordered_json::object();  // bos_token, ... as template variables
 };
 
@@ -194,6 +193,7 @@ ChatTemplate ChatTemplate::load(const std::string& hf_folder) {
   handle->path = (own_file ? jinja : config_path).string();
   DS_CHECK(!source.empty(), "{}: the tokenizer has no chat template; write the one the target is served with to {}",
            hf_folder, jinja.string());
+  handle->source = source;
   handle->hash = sha256(source);
   Bytes error;
   handle->compiled = ds_template_compile(view(source).data, source.size(), &error.bytes);
@@ -213,19 +213,24 @@ Rendered ChatTemplate::render(const ordered_json& messages, const RenderOptions&
     messages_text = messages.dump();
     context_text = context.dump();
   } catch (const ordered_json::type_error& error) {
-    DS_FAIL("{}: cannot render: a text is not valid UTF-8 ({})", handle_->path, error.what());
+    throw TemplateError(fmt::format("{}: a text is not valid UTF-8 ({})", handle_->path, error.what()));
   }
   ds_render out{};
   Bytes error;
-  DS_CHECK(ds_template_render(handle_->compiled, view(messages_text), view(context_text), view(options.date), &out,
-                              &error.bytes),
-           "{}: cannot render: {}", handle_->path, error.text());
+  if (!ds_template_render(handle_->compiled, view(messages_text), view(context_text), view(options.date), &out,
+                          &error.bytes)) {
+    throw TemplateError(fmt::format("{}: {}", handle_->path, error.text()));
+  }
   Rendered rendered;
   rendered.text.assign(reinterpret_cast<const char*>(out.text.data), out.text.size);
   for (size_t i = 0; i < out.span_count; ++i) rendered.generated.emplace_back(out.spans[2 * i], out.spans[2 * i + 1]);
   rendered.has_tags = has_tags();
   ds_render_free(out);
   return rendered;
+}
+
+const std::string& ChatTemplate::source() const {
+  return handle_->source;
 }
 
 std::string ChatTemplate::hash() const {

@@ -13,7 +13,16 @@
 #include <utility>
 #include <vector>
 
+#include "launch/check.h"
+
 namespace draftsmith {
+
+// A chat template refused a conversation: it raised, or met a value it cannot handle. Rows are dropped for this and
+// counted.
+class TemplateError : public Error {
+ public:
+  using Error::Error;
+};
 
 struct Encoding {
   std::vector<int64_t> ids;
@@ -86,7 +95,8 @@ class ChatTemplate {
   // template's own words and line when it raises.
   Rendered render(const nlohmann::ordered_json& messages, const RenderOptions& options) const;
 
-  std::string hash() const;  // SHA-256 of the template's source, hex
+  const std::string& source() const;  // as the folder holds it
+  std::string hash() const;           // SHA-256 of the template's source, hex
   bool has_tags() const;
   const std::string& eos_token() const;  // empty: tokenizer_config.json names none
 

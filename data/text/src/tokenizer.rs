@@ -55,7 +55,12 @@ impl Tokenizer {
 
     #[allow(clippy::type_complexity)]
     pub fn encode(&self, texts: Vec<&str>, add_special: bool) -> Result<(Vec<i64>, Vec<i64>, Vec<i64>), String> {
-        let encodings = self.inner.encode_batch(texts, add_special).map_err(|e| e.to_string())?;
+        // One text stays on the caller's thread; several use every core.
+        let encodings = match texts[..] {
+            [text] => self.inner.encode(text, add_special).map(|e| vec![e]),
+            _ => self.inner.encode_batch(texts, add_special),
+        }
+        .map_err(|e| e.to_string())?;
         let tokens = encodings.iter().map(|e| e.len()).sum();
         let (mut ids, mut offsets) = (Vec::with_capacity(tokens), Vec::with_capacity(2 * tokens));
         let mut starts = Vec::with_capacity(encodings.len() + 1);
