@@ -39,12 +39,19 @@ struct DraftSlots {
   at::Tensor block;     // int64 [M], which anchor it belongs to, 0..A-1
 };
 
-// One training sample on the drafter's device.
+// One training sample, or several packed one behind the other (a block never sees another row's context), on the drafter's device.
 struct DraftSample {
   at::Tensor tokens;     // int64 [S]
   at::Tensor loss_mask;  // uint8 [S]
   at::Tensor taps;       // [S, T, H]
   at::Tensor anchors;    // int64 [A], ascending
+  std::vector<int64_t> starts;  // first token of each packed row, ascending from 0; empty: one row
+};
+
+// What initialisation may use beyond its seed.
+struct DraftStart {
+  const WeightFolder* target = nullptr;  // needed by init: target
+  at::Tensor tap_scale;                  // root mean square of each tap channel, [T, H]; needed by unit_taps
 };
 
 // What the drafter remembers of one sequence while decoding.
@@ -78,6 +85,11 @@ class Drafter {
   // Named trainable tensors, names as exported, in a fixed order. The tensors are the drafter's own: writing into them changes it.
   virtual NamedTensors parameters() const = 0;
 
+  // Applies the parts of the initialisation that need more than a seed (config().init, unit_taps) to fresh parameters. Returns the input scales that the optimizer
+  // must know: a parameter w [out, in] with scale s [in] is trained as u = w s, so that its inputs count as if they were divided by s. Throws Error when `start` lacks what
+  // the config asks for.
+  virtual NamedTensors initialise(const DraftStart& start) = 0;
+
   // Training: one forward over all blocks of a sample, only supervised slots returned. Slots whose label is outside the draft vocabulary are returned too.
   virtual DraftSlots slots(const DraftSample& sample) const = 0;
 
@@ -95,7 +107,11 @@ class Drafter {
   at::Tensor head_;
 };
 
-// Makes an untrained drafter of config.kind, initialised from `seed` (parameters on the ends' device, fp32). Throws Error with the reasons for an unknown kind or a combination that cannot
+// A token that can stand for "masked": an embedding row that no text uses. The first row behind the tokenizer's ids when the table has one; else the highest special id that
+// is not bos/eos/pad/unk and never occurs in the data (`used`: uint8 [V], 1 for ids that occur). Throws Error when there is none. Source: shared/research/dflash.md 1.7.
+int64_t pick_mask_token(const HfConfig& target, const std::vector<int64_t>& special_ids, int64_t tokenizer_size, const at::Tensor& used);
+
+// Makes an untrained drafter of config.kind, initialised from `seed` (parameters on the ends' device; fp32, or fp64 when the ends are). Throws Error with the reasons for an unknown kind or a combination that cannot
 // work: taps out of range or on the last layer, mask token equal to eos/pad/unk or outside the table, block < 2, heads that do not divide.
 std::unique_ptr<Drafter> make_drafter(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary, uint64_t seed);
 

@@ -1,0 +1,364 @@
+// DFlash: block drafter whose layers inject fused target features as keys and values (Chen, Liang, Liu, arXiv 2602.06036; shared/research/dflash.md).
+//
+// A block is [anchor, mask, mask, ...]; slot k at position a + k predicts the token at that very position (no shift). Every layer attends to keys and values of
+// the context, positions 0 .. a-1, made from norm(fc(taps)) with the layer's own k_proj, k_norm and v_proj, and to its own block in both directions.
+#include "models/drafters/dflash.h"
+
+#include "data/sampler.h"
+#include "launch/check.h"
+#include "models/decoding/sampling.h"
+#include "models/parts/block_attention.h"
+#include "models/parts/gather.h"
+#include "models/parts/linear.h"
+#include "models/parts/mlp.h"
+#include "models/parts/norm.h"
+#include "models/parts/rope.h"
+
+namespace draftsmith {
+
+namespace {
+
+struct Layer {
+  at::Tensor input_norm, post_norm, q_norm, k_norm;  // [H], [H], [head_dim], [head_dim]
+  at::Tensor q, k, v, o;                             // [heads d, H], [kv d, H], [kv d, H], [H, heads d]
+  at::Tensor gate, up, down;                         // [I, H], [I, H], [H, I]
+};
+
+// Context of one layer: rotated keys and values, [C, kv_heads, head_dim].
+struct LayerContext {
+  at::Tensor keys, values;
+};
+
+// Blocks to run: their anchors' tokens, every slot's position, and the slots whose states are wanted.
+struct Blocks {
+  at::Tensor anchor_tokens;  // int64 [A]
+  at::Tensor positions;      // int64 [A*B]
+  at::Tensor wanted;         // int64 [M], ascending rows of the flattened [A*B]
+  BlockView all, kept;       // views of all rows and of the wanted rows
+};
+
+class DFlashState : public DraftState {
+ public:
+  int64_t length() const override { return length_; }
+
+  int64_t length_ = 0;
+  at::Tensor stacked;             // key and value projections of all layers, one matrix
+  std::vector<at::Tensor> keys, values;  // per layer [capacity, kv_heads, head_dim]
+};
+
+class DFlash : public Drafter {
+ public:
+  DFlash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary, uint64_t seed);
+
+  NamedTensors parameters() const override { return parameters_; }
+  NamedTensors initialise(const DraftStart& start) override;
+  DraftSlots slots(const DraftSample& sample) const override;
+  std::unique_ptr<DraftState> start() const override;
+  void append(DraftState& state, const at::Tensor& taps) const override;
+  Proposal propose(DraftState& state, int64_t anchor, const ProposeOptions& options) const override;
+
+ private:
+  void register_parameters(uint64_t seed);
+  void copy_target_layers(const WeightFolder& target);
+  at::Tensor stacked_projections() const;
+  std::vector<LayerContext> context(const at::Tensor& taps, const at::Tensor& positions, const at::Tensor& stacked) const;
+  at::Tensor blocks(const std::vector<LayerContext>& context, const Blocks& blocks) const;
+  at::Tensor rotate(const at::Tensor& heads, const at::Tensor& positions) const;
+  at::Tensor heads(const at::Tensor& rows) const { return rows.view({rows.size(0), -1, config_.head_dim}); }
+  at::Tensor expand_blocks(const at::Tensor& distinct) const;
+
+  int64_t target_layers_;
+  at::Tensor fc_, hidden_norm_, norm_;  // [H, T H], [H], [H]
+  std::vector<Layer> layers_;
+  NamedTensors parameters_;
+  Rope rope_;
+};
+
+// 1. What it is called, what it needs.
+
+DFlash::DFlash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary, uint64_t seed)
+    : target_layers_(target.num_hidden_layers),
+      // Slots of the last blocks stand beyond the row's end; they are never scored, but they have a position.
+      rope_(config.rope, config.head_dim, config.max_position_embeddings + config.block, ends.embedding.device()) {
+  const at::NoGradGuard no_grad;
+  config_ = config;
+  ends_ = ends;
+  vocabulary_ = vocabulary;
+  if (vocabulary.to_target.defined()) {
+    const at::Device device = ends.head.device();
+    vocabulary_ = DraftVocabulary{vocabulary.to_target.to(device), vocabulary.from_target.to(device)};
+    config_.vocabulary = vocabulary.to_target.numel();
+    head_ = ends.head.index_select(0, vocabulary_.to_target);
+  } else {
+    config_.vocabulary = 0;
+    head_ = ends.head;
+  }
+  register_parameters(seed);
+}
+
+// 2. Its tensors: names as published (z-lab), no prefix.
+
+void DFlash::register_parameters(uint64_t seed) {
+  const at::TensorOptions options = ends_.embedding.options().dtype(ends_.embedding.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const auto add = [&](const std::string& name, const at::Tensor& value) {
+    at::Tensor parameter = value.to(options).set_requires_grad(true);
+    parameters_.emplace_back(name, parameter);
+    return parameter;
+  };
+  // Drawn on the CPU from a stream of its own, so that a parameter's start depends on neither device nor order.
+  const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
+    at::Generator generator = at::detail::createCPUGenerator(derive_seed(seed, "init " + name));
+    return add(name, at::empty({rows, columns}).normal_(0.0, config_.initializer_range, generator));
+  };
+  const auto vector = [&](const std::string& name, int64_t size, double value) { return add(name, at::full({size}, value)); };
+
+  const int64_t hidden = config_.hidden_size, d = config_.head_dim, inner = config_.intermediate_size;
+  const int64_t q_width = config_.num_attention_heads * d, kv_width = config_.num_key_value_heads * d;
+  fc_ = matrix("fc.weight", hidden, static_cast<int64_t>(config_.taps.size()) * hidden);
+  hidden_norm_ = vector("hidden_norm.weight", hidden, 1.0);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    const std::string at = fmt::format("layers.{}.", i);
+    Layer layer;
+    layer.input_norm = vector(at + "input_layernorm.weight", hidden, 1.0);
+    layer.q = matrix(at + "self_attn.q_proj.weight", q_width, hidden);
+    layer.k = matrix(at + "self_attn.k_proj.weight", kv_width, hidden);
+    layer.v = matrix(at + "self_attn.v_proj.weight", kv_width, hidden);
+    layer.o = matrix(at + "self_attn.o_proj.weight", hidden, q_width);
+    layer.q_norm = vector(at + "self_attn.q_norm.weight", d, config_.init_qk_norm);
+    layer.k_norm = vector(at + "self_attn.k_norm.weight", d, config_.init_qk_norm);
+    layer.post_norm = vector(at + "post_attention_layernorm.weight", hidden, 1.0);
+    layer.gate = matrix(at + "mlp.gate_proj.weight", inner, hidden);
+    layer.up = matrix(at + "mlp.up_proj.weight", inner, hidden);
+    layer.down = matrix(at + "mlp.down_proj.weight", hidden, inner);
+    layers_.push_back(layer);
+  }
+  norm_ = vector("norm.weight", hidden, config_.init_norm);
+}
+
+NamedTensors DFlash::initialise(const DraftStart& start) {
+  const at::NoGradGuard no_grad;
+  if (config_.init == "target") {
+    DS_CHECK(start.target != nullptr, "drafter.init: target needs the target's layers");
+    copy_target_layers(*start.target);
+  }
+  if (!config_.unit_taps) return {};
+  const std::vector<int64_t> taps_shape{static_cast<int64_t>(config_.taps.size()), config_.hidden_size};
+  DS_CHECK(start.tap_scale.defined() && start.tap_scale.sizes() == taps_shape, "drafter.unit_taps needs the taps' root mean squares, [{}, {}]", taps_shape[0],
+           taps_shape[1]);
+  const at::Tensor scale = start.tap_scale.to(fc_.options()).reshape({-1});
+  fc_.div_(scale);
+  return {{"fc.weight", scale}};
+}
+
+// Layer i becomes a copy of an evenly spaced target layer, tensor by tensor where the shapes agree.
+void DFlash::copy_target_layers(const WeightFolder& target) {
+  int64_t copied = 0;
+  for (auto& [name, parameter] : parameters_) {
+    if (!name.starts_with("layers.")) continue;
+    const size_t dot = name.find('.', 7);
+    const int64_t i = std::stoll(name.substr(7, dot - 7));
+    // Middles of `layers` equal stretches of the target, its last layer excluded.
+    const int64_t from = (2 * i + 1) * (target_layers_ - 1) / (2 * config_.layers);
+    const std::string source = fmt::format("model.layers.{}{}", from, name.substr(dot));
+    if (!target.has(source) || target.shape(source) != parameter.sizes().vec()) continue;
+    parameter.copy_(target.tensor(source));
+    ++copied;
+  }
+  DS_CHECK(copied > 0, "drafter.init: target, but no tensor of {} fits the drafter's layers; take init: random", target.folder());
+}
+
+// 3. Conditioning: norm(fc(concatenated taps)), once per committed token; all layers' keys and values from one product.
+
+at::Tensor DFlash::stacked_projections() const {
+  std::vector<at::Tensor> weights;
+  for (const Layer& layer : layers_) {
+    weights.push_back(layer.k);
+    weights.push_back(layer.v);
+  }
+  return at::cat(weights);
+}
+
+std::vector<LayerContext> DFlash::context(const at::Tensor& taps, const at::Tensor& positions, const at::Tensor& stacked) const {
+  const int64_t count = taps.size(0);
+  const at::Tensor fused = rms_norm(draftsmith::linear(taps.to(fc_.scalar_type()).reshape({count, -1}), fc_), hidden_norm_, config_.rms_norm_eps);  // [C, H]
+  const auto parts = draftsmith::linear(fused, stacked).view({count, 2 * config_.layers, -1}).unbind(1);
+  std::vector<LayerContext> result;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const at::Tensor keys = rms_norm(heads(parts[2 * i]), layers_[i].k_norm, config_.rms_norm_eps);
+    result.push_back(LayerContext{rotate(keys, positions), heads(parts[2 * i + 1])});
+  }
+  return result;
+}
+
+// x: [N, heads, head_dim], positions: int64 [N].
+at::Tensor DFlash::rotate(const at::Tensor& x, const at::Tensor& positions) const {
+  return rope_.rotate(x.unsqueeze(2), positions.unsqueeze(1)).squeeze(2);
+}
+
+// 4. One forward over blocks.
+
+// Rows of the anchors and one row for the mask token, [A + 1, ...] -> every slot's row, [A*B, ...].
+at::Tensor DFlash::expand_blocks(const at::Tensor& distinct) const {
+  const int64_t anchors = distinct.size(0) - 1;
+  auto slots = distinct.sizes().vec();
+  slots.insert(slots.begin() + 1, config_.block - 1);
+  slots[0] = anchors;
+  const at::Tensor mask = distinct.narrow(0, anchors, 1).unsqueeze(1).expand(slots);
+  return at::cat({distinct.narrow(0, 0, anchors).unsqueeze(1), mask}, 1).flatten(0, 1);
+}
+
+at::Tensor DFlash::blocks(const std::vector<LayerContext>& context, const Blocks& run) const {
+  const double eps = config_.rms_norm_eps;
+  const at::Tensor mask = at::full({1}, config_.mask_token, run.anchor_tokens.options());
+  // All masked slots enter the first layer with the same embedding, so its projections run over the distinct rows only.
+  const at::Tensor distinct = ends_.embedding.index_select(0, at::cat({run.anchor_tokens, mask})).to(fc_.scalar_type());
+  at::Tensor x = expand_blocks(distinct);  // [A*B, H]
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    const bool first = i == 0, last = i + 1 == layers_.size();
+    // The last layer's queries, and all that follows them, are needed at the wanted slots only.
+    const at::Tensor y = rms_norm(first ? distinct : x, layer.input_norm, eps);
+    const at::Tensor queries = last && !first ? gather_rows(y, run.wanted) : y;
+    at::Tensor q = rms_norm(heads(draftsmith::linear(queries, layer.q)), layer.q_norm, eps);
+    at::Tensor k = rms_norm(heads(draftsmith::linear(y, layer.k)), layer.k_norm, eps);
+    at::Tensor v = heads(draftsmith::linear(y, layer.v));
+    if (first) {
+      q = expand_blocks(q);
+      k = expand_blocks(k);
+      v = expand_blocks(v);
+      if (last) q = gather_rows(q, run.wanted);
+    }
+    const at::Tensor q_positions = last ? run.positions.index_select(0, run.wanted) : run.positions;
+    const at::Tensor attended = block_attention(rotate(q, q_positions), rotate(k, run.positions), v, context[i].keys, context[i].values, last ? run.kept : run.all);
+    x = (last ? gather_rows(x, run.wanted) : x) + draftsmith::linear(attended.flatten(1), layer.o);
+    x = x + mlp(rms_norm(x, layer.post_norm, eps), MlpWeights{layer.gate, layer.up, layer.down, {}, {}, {}});
+  }
+  return rms_norm(x, norm_, eps);  // [M, H]
+}
+
+// 5. Its states at the scored slots.
+
+DraftSlots DFlash::slots(const DraftSample& sample) const {
+  const int64_t block = config_.block, length = sample.tokens.size(0);
+  const at::Tensor anchors = sample.anchors.to(at::kCPU).contiguous(), supervised = sample.loss_mask.to(at::kCPU).contiguous();
+  DS_CHECK(anchors.numel() > 0, "a training sample without anchors has nothing to learn from: leave it out");
+  const int64_t* anchor = anchors.const_data_ptr<int64_t>();
+  const uint8_t* scored = supervised.const_data_ptr<uint8_t>();
+  const std::vector<int64_t> starts = sample.starts.empty() ? std::vector<int64_t>{0} : sample.starts;
+
+  Blocks run;
+  run.all.slots = run.kept.slots = block;
+  run.all.row_begin = run.kept.row_begin = {0};
+  std::vector<int64_t> positions, wanted, slot, position, owner;
+  for (int64_t a = 0; a < anchors.numel(); ++a) {
+    DS_CHECK(anchor[a] >= 0 && anchor[a] < length && (a == 0 || anchor[a] > anchor[a - 1]), "anchors must ascend inside the sample: {} after {} of {} tokens",
+             anchor[a], a > 0 ? anchor[a - 1] : -1, length);
+    const size_t row = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), anchor[a]) - starts.begin() - 1);
+    const int64_t begin = starts[row], end = row + 1 < starts.size() ? starts[row + 1] : length;
+    for (int64_t k = 0; k < block; ++k) {
+      const int64_t at = anchor[a] + k;
+      positions.push_back(at - begin);
+      if (k == 0 || at >= end || !scored[at]) continue;
+      wanted.push_back(a * block + k);
+      slot.push_back(k);
+      position.push_back(at);
+      owner.push_back(a);
+    }
+    run.all.context_begin.push_back(begin);
+    run.all.context_end.push_back(anchor[a]);
+    run.all.row_begin.push_back((a + 1) * block);
+    run.kept.row_begin.push_back(static_cast<int64_t>(wanted.size()));
+  }
+  run.kept.context_begin = run.all.context_begin;
+  run.kept.context_end = run.all.context_end;
+
+  const at::Device device = fc_.device();
+  const auto to_device = [&](const std::vector<int64_t>& values) { return at::tensor(values, at::kLong).to(device); };
+  run.anchor_tokens = sample.tokens.index_select(0, anchors.to(sample.tokens.device())).to(device);
+  run.positions = to_device(positions);
+  run.wanted = to_device(wanted);
+
+  std::vector<int64_t> context_positions(static_cast<size_t>(length));
+  for (size_t row = 0; row < starts.size(); ++row)
+    for (int64_t i = starts[row]; i < (row + 1 < starts.size() ? starts[row + 1] : length); ++i) context_positions[static_cast<size_t>(i)] = i - starts[row];
+  const auto layers = context(sample.taps, to_device(context_positions), stacked_projections());
+  return DraftSlots{blocks(layers, run), to_device(slot), to_device(position), to_device(owner)};
+}
+
+// 6. Its proposal from a decode state.
+
+std::unique_ptr<DraftState> DFlash::start() const {
+  const at::NoGradGuard no_grad;
+  auto state = std::make_unique<DFlashState>();
+  state->stacked = stacked_projections();
+  state->keys.resize(layers_.size());
+  state->values.resize(layers_.size());
+  return state;
+}
+
+void DFlash::append(DraftState& opaque, const at::Tensor& taps) const {
+  const at::NoGradGuard no_grad;
+  auto& state = dynamic_cast<DFlashState&>(opaque);
+  const int64_t count = taps.size(0), length = state.length_;
+  if (count == 0) return;
+  const at::Tensor positions = at::arange(length, length + count, fc_.options().dtype(at::kLong));
+  const auto added = context(taps, positions, state.stacked);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto write = [&](at::Tensor& buffer, const at::Tensor& rows) {
+      if (!buffer.defined() || buffer.size(0) < length + count) {
+        const int64_t capacity = std::max<int64_t>(256, 2 * (length + count));
+        at::Tensor grown = at::empty({capacity, rows.size(1), rows.size(2)}, rows.options());
+        if (length > 0) grown.narrow(0, 0, length).copy_(buffer.narrow(0, 0, length));
+        buffer = grown;
+      }
+      buffer.narrow(0, length, count).copy_(rows);
+    };
+    write(state.keys[i], added[i].keys);
+    write(state.values[i], added[i].values);
+  }
+  state.length_ += count;
+}
+
+Proposal DFlash::propose(DraftState& opaque, int64_t anchor, const ProposeOptions& options) const {
+  const at::NoGradGuard no_grad;
+  auto& state = dynamic_cast<DFlashState&>(opaque);
+  const int64_t length = state.length_, room = config_.max_position_embeddings - length - 1;
+  const int64_t asked = options.tokens > 0 ? std::min(options.tokens, config_.block - 1) : config_.block - 1;
+  const int64_t count = std::min(asked, room);
+  DS_CHECK(length > 0, "a drafter proposes after it was given the prompt's features");
+  if (count <= 0) return {};
+
+  // The block keeps its trained size whatever is asked for: every slot was trained beside block - 2 other masked ones.
+  Blocks run;
+  run.anchor_tokens = at::full({1}, anchor, fc_.options().dtype(at::kLong));
+  run.positions = at::arange(length, length + config_.block, run.anchor_tokens.options());
+  run.wanted = at::arange(1, count + 1, run.anchor_tokens.options());
+  run.all = BlockView{config_.block, {0}, {length}, {0, config_.block}};
+  run.kept = BlockView{config_.block, {0}, {length}, {0, count}};
+  std::vector<LayerContext> layers;
+  for (size_t i = 0; i < layers_.size(); ++i) layers.push_back(LayerContext{state.keys[i].narrow(0, 0, length), state.values[i].narrow(0, 0, length)});
+  const at::Tensor logits = draftsmith::linear(blocks(layers, run), head_.to(fc_.scalar_type())).to(at::kFloat);  // [n, Vd]
+
+  Proposal proposal;
+  at::Tensor ids;
+  if (options.temperature > 0) {
+    proposal.q = at::softmax(logits / options.temperature, -1);
+    std::vector<int64_t> drawn;
+    for (int64_t i = 0; i < count; ++i) drawn.push_back(draw(proposal.q[i], uniform(options.seed, static_cast<uint64_t>(i))));
+    ids = at::tensor(drawn, at::kLong);
+  } else {
+    ids = logits.argmax(-1).cpu();
+  }
+  if (vocabulary_.to_target.defined()) ids = vocabulary_.to_target.index_select(0, ids.to(vocabulary_.to_target.device())).cpu();
+  proposal.tokens.assign(ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + count);
+  return proposal;
+}
+
+}  // namespace
+
+std::unique_ptr<Drafter> make_dflash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary,
+                                     uint64_t seed) {
+  return std::make_unique<DFlash>(config, target, ends, vocabulary, seed);
+}
+
+}  // namespace draftsmith
