@@ -26,6 +26,8 @@ class Proposer {
   virtual void observe(const std::vector<int64_t>& tokens, const at::Tensor& taps) = 0;
   // Chain after `anchor` (committed, not yet run): at most `tokens`.
   virtual Proposal propose(int64_t anchor, int64_t tokens, const SamplingOptions& sampling, uint64_t seed) = 0;
+  // What the rows of Proposal::q run over; the full vocabulary unless the proposer says otherwise.
+  virtual const DraftVocabulary& vocabulary() const;
 };
 
 // Proposer over a Drafter (borrowed).
@@ -47,10 +49,13 @@ struct DecodeOptions {
 struct DecodeResult {
   std::vector<int64_t> tokens;           // generated, prompt not included
   bool stopped = false;                  // by a stop token (else by the limit)
-  std::vector<int64_t> proposed, accepted;  // per round: drafted tokens, accepted ones; a round commits accepted + 1 unless cut by stop or limit
+  std::vector<int64_t> proposed, accepted;  // per round (none without a proposer): drafted tokens, accepted ones; a round commits accepted + 1, or `accepted` when it ends in a drafted stop token
   double seconds_prefill = 0, seconds_draft = 0, seconds_verify = 0, seconds = 0;
   std::vector<float> gaps;               // per generated token: top-1 minus top-2 logit (filled when want_gaps)
 };
+
+// Tokens that may follow a prompt: `max_new_tokens`, or what the model's positions leave. Throws Error when nothing may.
+int64_t new_token_limit(const HfConfig& config, int64_t prompt_tokens, int64_t max_new_tokens);
 
 // Decodes one prompt. `proposer` null: plain decoding.
 DecodeResult decode(const Target& target, Proposer* proposer, const std::vector<int64_t>& prompt, const DecodeOptions& options, bool want_gaps = false);
