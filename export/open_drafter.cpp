@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "export/zlab.h"
+#include "export/format.h"
 #include "launch/check.h"
 #include "launch/file.h"
 
@@ -31,6 +31,13 @@ fs::path own_folder(const fs::path& folder) {
   return {};
 }
 
+const Format* exported_format(const std::string& folder) {
+  for (const Format& format : formats()) {
+    if (format.holds(folder)) return &format;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 OpenedDrafter open_drafter(const std::string& folder, const Target& target) {
@@ -43,18 +50,18 @@ OpenedDrafter open_drafter(const std::string& folder, const Target& target) {
     out.folder = own.string();
     out.form = "drafter";
     out.drafter = load_drafter(out.folder, target.config(), ends, target.weight_hash(), &out.identity);
-  } else if (is_zlab(start.string())) {
+  } else if (const Format* found = exported_format(start.string())) {
     out.folder = start.string();
-    out.form = "zlab";
-    out.drafter = read_zlab(out.folder, target.config(), ends, &out.identity);
+    out.form = found->name;
+    out.drafter = found->read(out.folder, target.config(), ends, &out.identity);
     DS_CHECK(out.identity.target_hash.empty() || out.identity.target_hash == target.weight_hash(),
              "{}: was trained for a target with weights {}, {} has {}", out.folder, out.identity.target_hash,
              target.folder(), target.weight_hash());
   } else {
     DS_FAIL(
         "{}: is no drafter: it holds neither `latest` (a run of draftsmith train), nor drafter.json (a checkpoint), "
-        "nor the config.json of a "
-        "z-lab folder",
+        "nor an export that can be "
+        "read back (config.json of a z-lab folder, draft.gguf)",
         folder);
   }
   out.hash = drafter_hash(*out.drafter);

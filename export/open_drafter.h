@@ -18,7 +18,7 @@ struct OpenedDrafter {
   std::string hash;    // drafter_hash()
 };
 
-// Decides by the files in `folder`: `latest` (a run), drafter.json, config.json of a z-lab folder. Throws Error with
+// Decides by the files in `folder`: `latest` (a run), drafter.json, the files of an export format. Throws Error with
 // what it looked for when it is none of these, and when the drafter was made for another target than this one.
 OpenedDrafter open_drafter(const std::string& folder, const Target& target);
 
