@@ -3,15 +3,28 @@
 #include <cstdio>
 #include <exception>
 
+#include "data/prepare_command.h"
+#include "export/evaluate_command.h"
+#include "export/export_command.h"
 #include "launch/check.h"
 #include "launch/process.h"
+#include "models/capture_command.h"
+#include "models/generate_command.h"
+#include "models/import_command.h"
 
 namespace {
 
 using AddCommand = void (*)(CLI::App&);
 
 // In the order of the work: a target, its text, its features, a drafter, its proof.
-constexpr AddCommand kCommands[] = {};
+constexpr AddCommand kCommands[] = {
+    draftsmith::add_import_command,
+    draftsmith::add_generate_command,
+    draftsmith::add_prepare_command,
+    draftsmith::add_capture_command,
+    draftsmith::add_evaluate_command,
+    draftsmith::add_export_command,
+};
 
 }  // namespace
 
