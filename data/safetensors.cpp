@@ -202,29 +202,31 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
 
 void write_safetensors(const std::string& path, const NamedTensors& tensors,
                        std::map<std::string, std::string> metadata) {
-  std::vector<const std::pair<std::string, at::Tensor>*> order;
-  std::set<std::string> names;
-  for (const auto& tensor : tensors) {
-    DS_CHECK(tensor.first != "__metadata__" && names.insert(tensor.first).second, "{}: two tensors are named \"{}\"",
-             path, tensor.first);
-    DS_CHECK(type_name(tensor.second.scalar_type()) != nullptr, "{}: tensor \"{}\" has a dtype the format lacks", path,
-             tensor.first);
-    order.push_back(&tensor);
+  std::vector<PlannedTensor> planned;
+  for (const auto& [name, tensor] : tensors) {
+    planned.push_back({name, tensor.scalar_type(), tensor.sizes().vec(), [&value = tensor] { return value; }});
   }
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    const auto left = a->second.element_size(), right = b->second.element_size();
-    return left != right ? left > right : a->first < b->first;
-  });
+  write_safetensors(path, std::move(planned), std::move(metadata));
+}
 
+void write_safetensors(const std::string& path, std::vector<PlannedTensor> tensors,
+                       std::map<std::string, std::string> metadata) {
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    const size_t left = c10::elementSize(a.dtype), right = c10::elementSize(b.dtype);
+    return left != right ? left > right : a.name < b.name;
+  });
   nlohmann::ordered_json header;
   metadata.emplace("format", "pt");
   header["__metadata__"] = metadata;
   int64_t at = 0;
-  for (const auto* tensor : order) {
-    const int64_t end = at + static_cast<int64_t>(tensor->second.nbytes());
-    header[tensor->first] = {{"dtype", type_name(tensor->second.scalar_type())},
-                             {"shape", tensor->second.sizes().vec()},
-                             {"data_offsets", {at, end}}};
+  std::set<std::string> names{"__metadata__"};
+  for (const PlannedTensor& tensor : tensors) {
+    DS_CHECK(names.insert(tensor.name).second, "{}: two tensors are named \"{}\"", path, tensor.name);
+    DS_CHECK(type_name(tensor.dtype) != nullptr, "{}: tensor \"{}\" has dtype {}, which the format lacks", path,
+             tensor.name, c10::toString(tensor.dtype));
+    const int64_t end =
+        at + c10::multiply_integers(tensor.shape) * static_cast<int64_t>(c10::elementSize(tensor.dtype));
+    header[tensor.name] = {{"dtype", type_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
     at = end;
   }
   std::string text = header.dump();
@@ -234,9 +236,12 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors,
   const uint64_t length = text.size();
   file.write(&length, 8);
   file.write(text.data(), text.size());
-  for (const auto* tensor : order) {
-    const at::Tensor plain = tensor->second.detach().to(at::kCPU).contiguous();
-    file.write(plain.data_ptr(), plain.nbytes());
+  for (const PlannedTensor& tensor : tensors) {
+    const at::Tensor plain = tensor.make().detach().to(at::kCPU).contiguous();
+    DS_CHECK(plain.scalar_type() == tensor.dtype && plain.sizes() == at::IntArrayRef(tensor.shape),
+             "{}: tensor \"{}\" is {} {}, planned was {} [{}]", path, tensor.name, c10::toString(plain.scalar_type()),
+             c10::str(plain.sizes()), c10::toString(tensor.dtype), fmt::join(tensor.shape, ", "));
+    file.write(plain.const_data_ptr(), plain.nbytes());
   }
   file.commit();
 }

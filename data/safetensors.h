@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,10 +42,22 @@ class SafetensorsFile {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Writes `tensors` (any device, any of bool/uint8/int8/int32/int64/fp16/bf16/fp32/fp64; made contiguous one at a time)
-// atomically. Order in the file: descending dtype alignment, then name (as the reference writer); header padded to 8
-// bytes. `metadata` gets "format": "pt" added.
+// Writes `tensors` (any device; made contiguous one at a time) atomically. Order in the file: descending element size,
+// then name; header padded to 8 bytes. `metadata` gets "format": "pt" added. Throws Error for a name that stands twice
+// and a dtype the format lacks.
 void write_safetensors(const std::string& path, const NamedTensors& tensors,
+                       std::map<std::string, std::string> metadata = {});
+
+// A tensor that is made only when its turn to be written comes.
+struct PlannedTensor {
+  std::string name;
+  at::ScalarType dtype;
+  std::vector<int64_t> shape;
+  std::function<at::Tensor()> make;  // must give this dtype and shape
+};
+
+// As above; holds one tensor at a time.
+void write_safetensors(const std::string& path, std::vector<PlannedTensor> tensors,
                        std::map<std::string, std::string> metadata = {});
 
 // The weights of an HF folder: model.safetensors when it is there (as Transformers decides), else the shards named by
