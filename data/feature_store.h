@@ -45,6 +45,9 @@ class FeatureStore {
   const std::string& row_id(int64_t row) const;
   // Reads one sample; checks its CRC. Throws Error naming shard, row id and row number when the bytes are not those that were written.
   FeatureSample read(int64_t row) const;
+  // Row id, tokens and loss mask of a sample (taps and last undefined) without reading its features: for counting and planning. The CRC, which covers
+  // the features too, is not checked here.
+  FeatureSample read_tokens(int64_t row) const;
   // Checks every sample and the manifest; returns the number of faulty samples, each reported through warn().
   int64_t verify() const;
   const std::string& folder() const;
