@@ -3,6 +3,9 @@
 // On a CPU in fp32 three back-ends serve it: a thin kernel for few rows (streams each weight row once), OpenBLAS, and ATen; the choice between the last two is
 // measured once at start-up and told by linear_backend(). Everything else (other dtypes, CUDA) goes to ATen. Differentiable in x, weight and bias with the same
 // back-ends in backward; a weight that needs no gradient costs none.
+//
+// Up to 16 rows (kThinRows) row i of the result is, bit for bit, what that row alone would give (thin_kernel.h).
+// Write draftsmith::linear and draftsmith::matmul: an unqualified call with tensors finds at::linear and at::matmul too, and is ambiguous.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +22,7 @@ at::Tensor matmul(const at::Tensor& a, const at::Tensor& b);
 // c += a b, c contiguous [m, n].
 void matmul_add(const at::Tensor& a, const at::Tensor& b, at::Tensor& c);
 
-// Name of the large-product back-end in use ("OpenBLAS" or "ATen") with the two measured rates; measures at the first call.
+// The library of the large products in use with the two measured rates; measures at the first call (library_product.h).
 std::string linear_backend();
 
 }  // namespace draftsmith
