@@ -21,7 +21,8 @@ struct Operand {
   blasint leading() const { return static_cast<blasint>(transposed() ? column : row); }
 };
 
-// Rows or columns contiguous, and a leading dimension that BLAS takes (at least the contiguous length); otherwise a copy, kept alive in `keep`.
+// Rows or columns contiguous, and a leading dimension that BLAS takes (at least the contiguous length); otherwise a
+// copy, kept alive in `keep`.
 Operand operand(const at::Tensor& t, at::Tensor& keep) {
   const int64_t rows = t.size(0), columns = t.size(1);
   if (t.stride(1) == 1 && (t.stride(0) >= std::max<int64_t>(1, columns))) return {t.data_ptr<float>(), t.stride(0), 1};
@@ -30,7 +31,8 @@ Operand operand(const at::Tensor& t, at::Tensor& keep) {
   return {keep.data_ptr<float>(), std::max<int64_t>(1, columns), 1};
 }
 
-// How many parts of rows and of columns: every part packs its operands anew, so as little as possible is packed for the number wanted.
+// How many parts of rows and of columns: every part packs its operands anew, so as little as possible is packed for the
+// number wanted.
 std::pair<int64_t, int64_t> grid(int64_t m, int64_t n, int64_t k, int64_t threads) {
   constexpr int64_t kSmallestSide = 32;
   // Two parts a thread let a free core help a delayed one; below 25 MFLOP a part the calls cost more than that saves.
@@ -61,10 +63,11 @@ void openblas_product(const at::Tensor& a_any, const at::Tensor& b_any, at::Tens
   float* out = c.data_ptr<float>();
   const int64_t ldc = std::max<int64_t>(c.stride(0), n);
   const auto part = [&](int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
-    scipy_cblas_sgemm(CblasRowMajor, a.transposed() ? CblasTrans : CblasNoTrans, b.transposed() ? CblasTrans : CblasNoTrans,
-                      static_cast<blasint>(m1 - m0), static_cast<blasint>(n1 - n0), static_cast<blasint>(k), 1.0f,
-                      a.data + m0 * a.row, a.leading(), b.data + n0 * b.column, b.leading(), add ? 1.0f : 0.0f,
-                      out + m0 * ldc + n0, static_cast<blasint>(ldc));
+    scipy_cblas_sgemm(CblasRowMajor, a.transposed() ? CblasTrans : CblasNoTrans,
+                      b.transposed() ? CblasTrans : CblasNoTrans, static_cast<blasint>(m1 - m0),
+                      static_cast<blasint>(n1 - n0), static_cast<blasint>(k), 1.0f, a.data + m0 * a.row, a.leading(),
+                      b.data + n0 * b.column, b.leading(), add ? 1.0f : 0.0f, out + m0 * ldc + n0,
+                      static_cast<blasint>(ldc));
   };
   const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   if (threads == 1) return part(0, m, 0, n);
@@ -107,7 +110,8 @@ Choice measure() {
   }
   const double flop = 2e-9 * m * k * n;
   const Choice choice{ProductLibrary::kOpenBlas, flop / seconds[0], flop / seconds[1]};
-  return {choice.aten > kClearly * choice.openblas ? ProductLibrary::kAten : ProductLibrary::kOpenBlas, choice.openblas, choice.aten};
+  return {choice.aten > kClearly * choice.openblas ? ProductLibrary::kAten : ProductLibrary::kOpenBlas, choice.openblas,
+          choice.aten};
 }
 
 const Choice& measured() {
@@ -124,13 +128,16 @@ ProductLibrary product_library() {
   return asked >= 0 ? static_cast<ProductLibrary>(asked) : measured().library;
 }
 
-void use_product_library(ProductLibrary library) { asked_for = static_cast<int>(library); }
+void use_product_library(ProductLibrary library) {
+  asked_for = static_cast<int>(library);
+}
 
 std::string product_library_note() {
   const Choice& choice = measured();
   const bool openblas = product_library() == ProductLibrary::kOpenBlas;
-  return fmt::format("{} ({:.0f} GFLOP/s, {} {:.0f}, {} threads)", openblas ? "OpenBLAS" : "ATen", openblas ? choice.openblas : choice.aten,
-                     openblas ? "ATen" : "OpenBLAS", openblas ? choice.aten : choice.openblas, at::get_num_threads());
+  return fmt::format("{} ({:.0f} GFLOP/s, {} {:.0f}, {} threads)", openblas ? "OpenBLAS" : "ATen",
+                     openblas ? choice.openblas : choice.aten, openblas ? "ATen" : "OpenBLAS",
+                     openblas ? choice.aten : choice.openblas, at::get_num_threads());
 }
 
 void library_product(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, bool add) {

@@ -10,7 +10,9 @@
 namespace draftsmith {
 namespace {
 
-bool ours(const at::Tensor& t) { return t.device().is_cpu() && t.scalar_type() == at::kFloat; }
+bool ours(const at::Tensor& t) {
+  return t.device().is_cpu() && t.scalar_type() == at::kFloat;
+}
 
 std::string shape(const at::Tensor& t) {
   std::string text = "[";
@@ -29,8 +31,16 @@ void forward_product(const at::Tensor& x, const at::Tensor& w, const at::Tensor&
   if (m <= kThinRows && row_major(w)) {
     const at::Tensor rows = row_major(x) ? x : x.contiguous();
     const at::Tensor b = bias.defined() ? bias.contiguous() : bias;
-    thin_product({.x = rows.data_ptr<float>(), .ldx = rows.stride(0), .w = w.data_ptr<float>(), .ldw = w.stride(0),
-                  .bias = b.defined() ? b.data_ptr<float>() : nullptr, .y = y.data_ptr<float>(), .ldy = n, .m = m, .n = n, .k = k});
+    thin_product({.x = rows.data_ptr<float>(),
+                  .ldx = rows.stride(0),
+                  .w = w.data_ptr<float>(),
+                  .ldw = w.stride(0),
+                  .bias = b.defined() ? b.data_ptr<float>() : nullptr,
+                  .y = y.data_ptr<float>(),
+                  .ldy = n,
+                  .m = m,
+                  .n = n,
+                  .k = k});
     return;
   }
   if (bias.defined()) y.copy_(bias.expand({m, n}));
@@ -52,17 +62,20 @@ at::Tensor forward(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b
 
 // The products run on plain memory, so a gradient of the gradient would be silently missing: it is refused.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
+                            const std::optional<at::Tensor>& bias) {
     // Only what backward reads: x for the weight's gradient, the weight for x's.
     ctx->save_for_backward({w.requires_grad() ? x : at::Tensor(), x.requires_grad() ? w : at::Tensor()});
     ctx->saved_data["sizes"] = x.sizes().vec();
-    ctx->saved_data["bias"] = bias.defined() && bias.requires_grad();
+    ctx->saved_data["bias"] = bias && bias->requires_grad();
     at::AutoDispatchBelowADInplaceOrView below;
-    return draftsmith::forward(x, w, bias);
+    return draftsmith::forward(x, w, bias.value_or(at::Tensor()));
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
-    DS_CHECK(!at::GradMode::is_enabled(), "linear: no gradient of a gradient in fp32 on the CPU; use fp64 for such a check");
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    DS_CHECK(!at::GradMode::is_enabled(),
+             "linear: no gradient of a gradient in fp32 on the CPU; use fp64 for such a check");
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
     const at::Tensor& w = saved[1];
@@ -86,8 +99,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 };
 
 void check_product(const char* name, const at::Tensor& a, const at::Tensor& b) {
-  DS_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0), "{}: {} by {}: the inner sizes differ", name, shape(a), shape(b));
-  DS_CHECK(a.scalar_type() == b.scalar_type() && a.device() == b.device(), "{}: operands of different dtype or device", name);
+  DS_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0), "{}: {} by {}: the inner sizes differ", name,
+           shape(a), shape(b));
+  DS_CHECK(a.scalar_type() == b.scalar_type() && a.device() == b.device(), "{}: operands of different dtype or device",
+           name);
 }
 
 void product_into(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, bool add) {
@@ -103,17 +118,17 @@ void product_into(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, bool 
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   DS_CHECK(weight.dim() == 2, "linear: the weight is {}, expected [out, in]", shape(weight));
-  DS_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(1), "linear: the input is {}, the weight {} takes {} in its last dimension", shape(x),
-           shape(weight), weight.size(1));
-  DS_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear: the bias is {}, the weight {}", shape(bias),
-           shape(weight));
-  if (!ours(x) || !ours(weight)) {
-    return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
-  }
-  DS_CHECK(!bias.defined() || ours(bias), "linear: input and weight are fp32 on the CPU, the bias is not");
+  DS_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(1),
+           "linear: the input is {}, the weight {} takes {} in its last dimension", shape(x), shape(weight),
+           weight.size(1));
+  DS_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
+           "linear: the bias is {}, the weight {}", shape(bias), shape(weight));
+  const std::optional<at::Tensor> given = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
+  if (!ours(x) || !ours(weight)) return at::linear(x, weight, given);
+  DS_CHECK(!given || ours(bias), "linear: input and weight are fp32 on the CPU, the bias is not");
   const bool differentiate =
-      at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad()));
-  return differentiate ? LinearFunction::apply(x, weight, bias) : forward(x, weight, bias);
+      at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() || (given && bias.requires_grad()));
+  return differentiate ? LinearFunction::apply(x, weight, given) : forward(x, weight, bias);
 }
 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) {
@@ -127,8 +142,8 @@ at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) {
 
 void matmul_add(const at::Tensor& a, const at::Tensor& b, at::Tensor& c) {
   check_product("matmul_add", a, b);
-  DS_CHECK(c.dim() == 2 && c.size(0) == a.size(0) && c.size(1) == b.size(1), "matmul_add: {} by {} does not add to {}", shape(a), shape(b),
-           shape(c));
+  DS_CHECK(c.dim() == 2 && c.size(0) == a.size(0) && c.size(1) == b.size(1), "matmul_add: {} by {} does not add to {}",
+           shape(a), shape(b), shape(c));
   at::NoGradGuard no_grad;
   if (!ours(a) || !ours(c)) {
     c.addmm_(a, b);
@@ -138,6 +153,8 @@ void matmul_add(const at::Tensor& a, const at::Tensor& b, at::Tensor& c) {
   product_into(a, b, c, true);
 }
 
-std::string linear_backend() { return product_library_note(); }
+std::string linear_backend() {
+  return product_library_note();
+}
 
 }  // namespace draftsmith

@@ -14,17 +14,20 @@ using Columns = void (*)(const ThinProduct&, int64_t, int64_t);
 
 Columns columns_of(ThinLanes lanes) {
 #if defined(__x86_64__)
-  if (lanes == ThinLanes::kAvx512) return thin::avx512;
-  if (lanes == ThinLanes::kAvx2) return thin::avx2;
+  if (lanes == ThinLanes::kAvx512) return thin_detail::avx512;
+  if (lanes == ThinLanes::kAvx2) return thin_detail::avx2;
 #endif
   DS_CHECK(lanes == ThinLanes::kPortable, "thin product: this build has no {} lanes", thin_lanes_name(lanes));
-  return thin::portable;
+  return thin_detail::portable;
 }
 
-// Shares of about half a MiB of weights, taken by whichever thread is free: a core that is busy elsewhere delays one share, not half the product.
+// Shares of about half a MiB of weights, taken by whichever thread is free: a core that is busy elsewhere delays one
+// share, not half the product.
 void run(const ThinProduct& p, Columns columns) {
   if (p.m == 0 || p.n == 0) return;
-  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  // Waking the threads takes as long as reading 128 KiB of weights.
+  const bool small = p.n * p.k < 32 * 1024;
+  const int64_t threads = small || at::in_parallel_region() ? 1 : at::get_num_threads();
   if (threads == 1) return columns(p, 0, p.n);
   constexpr int64_t kShareElements = 128 * 1024, kRounding = 24;
   const int64_t shares = threads * std::max<int64_t>(1, p.n * p.k / (threads * kShareElements));
@@ -60,9 +63,12 @@ const std::vector<ThinLanes>& thin_lanes_available() {
 
 const char* thin_lanes_name(ThinLanes lanes) {
   switch (lanes) {
-    case ThinLanes::kAvx512: return "AVX-512";
-    case ThinLanes::kAvx2: return "AVX2";
-    case ThinLanes::kPortable: return "portable";
+    case ThinLanes::kAvx512:
+      return "AVX-512";
+    case ThinLanes::kAvx2:
+      return "AVX2";
+    case ThinLanes::kPortable:
+      return "portable";
   }
   return "unknown";
 }

@@ -1,11 +1,14 @@
-// The product of a few rows of activations with a weight matrix: y[i, j] = sum_k x[i, k] w[j, k] + bias[j], fp32 on a CPU.
+// The product of a few rows of activations with a weight matrix: y[i, j] = sum_k x[i, k] w[j, k] + bias[j], fp32 on a
+// CPU.
 //
-// Decoding one token, or verifying a handful, is a matter of reading the weights once: a library's product repacks them on every call. This one reads
-// each weight row once, straight from where it lies (a mapped file too), against all rows of activations at the same time.
+// Decoding one token, or verifying a handful, is a matter of reading the weights once: a library's product repacks them
+// on every call. This one reads each weight row once, straight from where it lies (a mapped file too), against all rows
+// of activations at the same time.
 //
-// Every y[i, j] is added up in one order that depends on k alone: not on the number of rows, the tile, the thread or the split. So row i of an m-row
-// product is, bit for bit, the 1-row product of that row, and verifying drafted tokens gives the logits that decoding them one by one gives.
-// Across instruction sets the order differs (16, 8 or 4 lanes): bits are the same on one machine, not between machines.
+// Every y[i, j] is added up in one order that depends on k alone: not on the number of rows, the tile, the thread or
+// the split. So row i of an m-row product is, bit for bit, the 1-row product of that row, and verifying drafted tokens
+// gives the logits that decoding them one by one gives. Across instruction sets the order differs (16, 8 or 4 lanes):
+// bits are the same on one machine, not between machines.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +42,10 @@ void thin_product(const ThinProduct& product, ThinLanes lanes);
 inline constexpr int64_t kThinRows = 16;
 
 // One source each, compiled for its instruction set: columns [begin, end) of y, on the calling thread.
-namespace thin {
+namespace thin_detail {
 void portable(const ThinProduct& product, int64_t begin, int64_t end);
 void avx2(const ThinProduct& product, int64_t begin, int64_t end);
 void avx512(const ThinProduct& product, int64_t begin, int64_t end);
-}  // namespace thin
+}  // namespace thin_detail
 
 }  // namespace draftsmith

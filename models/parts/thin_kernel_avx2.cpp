@@ -6,7 +6,7 @@
 
 #pragma GCC target("avx2,fma")
 
-namespace draftsmith::thin {
+namespace draftsmith::thin_detail {
 namespace {
 
 struct Lanes {
@@ -36,11 +36,13 @@ struct Lanes {
 };
 
 }  // namespace
-}  // namespace draftsmith::thin
+}  // namespace draftsmith::thin_detail
 
 #include "models/parts/thin_kernel_tile.h"
 
-namespace draftsmith::thin {
-void avx2(const ThinProduct& product, int64_t begin, int64_t end) { columns(product, begin, end); }
-}  // namespace draftsmith::thin
+namespace draftsmith::thin_detail {
+void avx2(const ThinProduct& product, int64_t begin, int64_t end) {
+  columns(product, begin, end);
+}
+}  // namespace draftsmith::thin_detail
 #endif

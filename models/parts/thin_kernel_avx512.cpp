@@ -6,7 +6,7 @@
 
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx2,fma")
 
-namespace draftsmith::thin {
+namespace draftsmith::thin_detail {
 namespace {
 
 struct Lanes {
@@ -23,8 +23,8 @@ struct Lanes {
   }
   static inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
 
-  // 16 -> 8 -> 4 lanes by halves, then (0 + 1) + (2 + 3). The compiler's shuffle: the header's extract intrinsics warn of an uninitialised
-  // value that is not there (gcc 12, its bug 105593).
+  // 16 -> 8 -> 4 lanes by halves, then (0 + 1) + (2 + 3). The compiler's shuffle: the header's extract intrinsics warn
+  // of an uninitialised value that is not there (gcc 12, its bug 105593).
   static inline __m128 quarter(Vector a) {
     const __m256 low = __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7);
     const __m256 high = __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -41,11 +41,13 @@ struct Lanes {
 };
 
 }  // namespace
-}  // namespace draftsmith::thin
+}  // namespace draftsmith::thin_detail
 
 #include "models/parts/thin_kernel_tile.h"
 
-namespace draftsmith::thin {
-void avx512(const ThinProduct& product, int64_t begin, int64_t end) { columns(product, begin, end); }
-}  // namespace draftsmith::thin
+namespace draftsmith::thin_detail {
+void avx512(const ThinProduct& product, int64_t begin, int64_t end) {
+  columns(product, begin, end);
+}
+}  // namespace draftsmith::thin_detail
 #endif

@@ -3,7 +3,7 @@
 
 #include "models/parts/thin_kernel.h"
 
-namespace draftsmith::thin {
+namespace draftsmith::thin_detail {
 namespace {
 
 struct Lanes {
@@ -30,10 +30,12 @@ struct Lanes {
 };
 
 }  // namespace
-}  // namespace draftsmith::thin
+}  // namespace draftsmith::thin_detail
 
 #include "models/parts/thin_kernel_tile.h"
 
-namespace draftsmith::thin {
-void portable(const ThinProduct& product, int64_t begin, int64_t end) { columns(product, begin, end); }
-}  // namespace draftsmith::thin
+namespace draftsmith::thin_detail {
+void portable(const ThinProduct& product, int64_t begin, int64_t end) {
+  columns(product, begin, end);
+}
+}  // namespace draftsmith::thin_detail

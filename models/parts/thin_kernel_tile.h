@@ -1,11 +1,12 @@
-// The loops of the thin product, the same for every instruction set. Not a header for general use: a source defines `Lanes` in
-// draftsmith::thin and includes this file once, inside its own compile target, so everything here has internal linkage.
+// The loops of the thin product, the same for every instruction set. Not a header for general use: a source defines
+// `Lanes` in draftsmith::thin_detail and includes this file once, inside its own compile target, so everything here has
+// internal linkage.
 //
-// Lanes gives: Vector, kWidth, kMaxRows (rows of x in one tile), kTile[m] (weight rows in a tile of m rows, a divisor of kPanel: what the
-// registers hold), load, load_first(p, count) with zeros behind, multiply_add, sum4(a, b, c, d, float[4]) and sum(a): the same additions
-// in the same order.
+// Lanes gives: Vector, kWidth, kMaxRows (rows of x in one tile), kTile[m] (weight rows in a tile of m rows, a divisor
+// of kPanel: what the registers hold), load, load_first(p, count) with zeros behind, multiply_add, sum4(a, b, c, d,
+// float[4]) and sum(a): the same additions in the same order.
 
-namespace draftsmith::thin {
+namespace draftsmith::thin_detail {
 namespace {
 
 constexpr int64_t kPanel = 24;  // weight rows that stay in cache while the groups of x's rows pass over them
@@ -92,4 +93,4 @@ void columns(const ThinProduct& p, int64_t begin, int64_t end) {
 }
 
 }  // namespace
-}  // namespace draftsmith::thin
+}  // namespace draftsmith::thin_detail
