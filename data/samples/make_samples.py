@@ -24,7 +24,13 @@ import json
 import os
 import random
 
-SYSTEM = "Answer briefly."
+# the shop sends each kind of request from another place, with its own system message
+SYSTEM = {
+    "fields": "Answer briefly.",
+    "arithmetic": "Answer in one short sentence.",
+    "code": "Answer briefly.",
+    "rewriting": "Answer in one short sentence.",
+}
 
 FIRST = """Alice Anna Ben Carlos Clara Daniel David Diana Elena Emma Eric Fatima Frank George Grace Hannah Henry Ivan Jack James
 Jane Julia Karen Kevin Laura Leo Linda Lisa Lucas Lucy Maria Mark Martin Mary Maya Michael Nina Noah Nora Oliver Omar Paul Peter
@@ -92,25 +98,29 @@ class Draw:
 
 def fields(draw):
     name = draw.one(FIRST) + " " + draw.one(LAST)
-    city = draw.one(CITY)
-    quantity = draw.number(2, 40)
+    city, day = draw.one(CITY), draw.one(DAY)
+    quantity, number = draw.number(2, 40), draw.number(1000, 9999)
     singular, plural = draw.one(ITEM)
     if draw.number(0, 3) == 0:
         colour = draw.one(COLOUR)
         singular, plural = colour + " " + singular, colour + " " + plural
-    order = draw.one([
-        f"{quantity} {plural} for {name} in {city}",
-        f"{name} from {city} wants {quantity} {plural}",
-        f"{name} in {city} ordered {quantity} {plural}",
-        f"please send {quantity} {plural} to {name} in {city}",
+    sentence = draw.one([
+        f"{name} in {city} ordered {quantity} {plural}.",
+        f"{name} from {city} wants {quantity} {plural} by {day}.",
+        f"Please send {quantity} {plural} to {name} in {city}.",
+        f"Order {number}: {quantity} {plural} for {name} in {city}.",
     ])
-    form = draw.shuffle([f"name: {name}", f"city: {city}", f"item: {singular}", f"quantity: {quantity}"])
-    keys = '"name", "city", "item" and "quantity"'
+    lines = [f"name: {name}", f"city: {city}", f"item: {singular}", f"quantity: {quantity}", f"order: {number}", f"day: {day}"]
+    form = draw.some(lines, 4)
+    wanted = draw.some(["city", "item", "quantity"], 2)
+    keys = f'"name", "{wanted[0]}" and "{wanted[1]}"'
+    given = [line.split(":")[0] for line in form]
     return draw.one([
-        f"Order: {order}.\nWrite this order as JSON with the keys {keys}.",
-        f"Write this order as JSON with the keys {keys}: {order}.",
-        "JSON for this order:\n" + "\n".join(form),
-        "Write this form as JSON:\n" + "\n".join(form),
+        f"Return a JSON object with the keys {keys}.\n{sentence}",
+        f"{sentence}\nGive the name, {wanted[0]} and {wanted[1]} as JSON with the keys {keys}.",
+        f"Write the name, {wanted[0]} and {wanted[1]} as JSON with the keys {keys}: {sentence}",
+        "Put this order into a JSON object.\n" + "\n".join(form),
+        f"Write this form as JSON with the keys {', '.join(given[:-1])} and {given[-1]}.\n" + "\n".join(form),
     ])
 
 
@@ -205,7 +215,7 @@ def write(path, rows):
     with open(temporary, "w", encoding="utf-8", newline="\n") as file:
         for kind, prompt in rows:
             numbers[kind] += 1
-            messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
+            messages = [{"role": "system", "content": SYSTEM[kind]}, {"role": "user", "content": prompt}]
             file.write(json.dumps({"id": f"{kind}-{numbers[kind]:05d}", "category": kind, "messages": messages}) + "\n")
     os.replace(temporary, path)
 
