@@ -12,9 +12,10 @@ namespace {
 struct Lanes {
   using Vector = __m256;
   static constexpr int64_t kWidth = 8;
-  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxRows = 4;
   // 16 registers: M * R sums, R weights, one row.
-  static constexpr int kTile[kMaxRows + 1] = {0, 8, 4, 3, 3, 2, 2};
+  static constexpr int kTile[kMaxRows + 1] = {0, 8, 4, 3, 3};
+  static constexpr int64_t kPanel = 24;
 
   static inline Vector zero() { return _mm256_setzero_ps(); }
   static inline Vector load(const float* p) { return _mm256_loadu_ps(p); }

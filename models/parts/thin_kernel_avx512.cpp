@@ -12,9 +12,10 @@ namespace {
 struct Lanes {
   using Vector = __m512;
   static constexpr int64_t kWidth = 16;
-  static constexpr int kMaxRows = 8;
+  static constexpr int kMaxRows = 6;
   // 32 registers: M * R sums, R weights, one row.
-  static constexpr int kTile[kMaxRows + 1] = {0, 8, 8, 6, 6, 4, 4, 3, 3};
+  static constexpr int kTile[kMaxRows + 1] = {0, 4, 4, 4, 4, 4, 4};
+  static constexpr int64_t kPanel = 4;
 
   static inline Vector zero() { return _mm512_setzero_ps(); }
   static inline Vector load(const float* p) { return _mm512_loadu_ps(p); }

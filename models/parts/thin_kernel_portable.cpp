@@ -11,6 +11,7 @@ struct Lanes {
   static constexpr int64_t kWidth = 4;
   static constexpr int kMaxRows = 4;
   static constexpr int kTile[kMaxRows + 1] = {0, 8, 4, 3, 2};
+  static constexpr int64_t kPanel = 24;
 
   static inline Vector zero() { return Vector{0, 0, 0, 0}; }
   static inline Vector load(const float* p) { return load_first(p, kWidth); }
