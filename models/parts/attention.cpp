@@ -48,21 +48,16 @@ at::Tensor CausalAttention::run(int64_t layer, const at::Tensor& q) const {
            "attention: q must be contiguous [{}, {}, {}]", where_.tokens(), heads_, cache_.options().head_dim);
   if (!has_kernel(cache_.options())) return padded(layer, q).view({q.size(0), width});
   at::Tensor out = at::empty({q.size(0), width}, q.options());
-  if (longest_new_ <= kFewQueries) {
-    const at::Tensor keys = cache_.keys(layer, cache_.capacity()), values = cache_.values(layer, cache_.capacity());
-    few(keys.const_data_ptr<float>(), values.const_data_ptr<float>(), keys.strides(), q, out);
-  } else {
-    row_by_row(layer, q, out);
-  }
+  by_kernel(layer, q, out);
   return out;
 }
 
-void CausalAttention::few(const float* keys, const float* values, at::IntArrayRef strides, const at::Tensor& q,
-                          at::Tensor& out) const {
+void CausalAttention::by_kernel(int64_t layer, const at::Tensor& q, at::Tensor& out) const {
   const KvCacheOptions& c = cache_.options();
+  const at::Tensor keys = cache_.keys(layer, cache_.capacity()), values = cache_.values(layer, cache_.capacity());
   const AttendArgs args{q.const_data_ptr<float>(),
-                        keys,
-                        values,
+                        keys.const_data_ptr<float>(),
+                        values.const_data_ptr<float>(),
                         out.mutable_data_ptr<float>(),
                         where_.starts.data(),
                         where_.past.data(),
@@ -70,34 +65,14 @@ void CausalAttention::few(const float* keys, const float* values, at::IntArrayRe
                         heads_,
                         c.kv_heads,
                         c.head_dim,
-                        strides[0],
-                        strides[1],
+                        keys.stride(0),
+                        keys.stride(1),
                         static_cast<float>(scale_)};
   const int64_t grain = std::max<int64_t>(1, 65536 / (visible_ * c.head_dim));
   at::parallel_for(0, where_.tokens() * heads_, grain, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(attend_scratch(visible_)));
     fp32_kernels().attend(args, begin, end, scratch.data());
   });
-}
-
-void CausalAttention::row_by_row(int64_t layer, const at::Tensor& q, at::Tensor& out) const {
-  const at::Tensor keys = cache_.keys(layer, cache_.capacity()), values = cache_.values(layer, cache_.capacity());
-  const at::Tensor shaped = out.view({q.size(0), heads_, -1});
-  for (int64_t r = 0; r < cache_.rows(); ++r) {
-    const int64_t first = where_.starts[static_cast<size_t>(r)], count = where_.count(r),
-                  past = where_.past[static_cast<size_t>(r)];
-    const at::Tensor queries = q.narrow(0, first, count).transpose(0, 1).unsqueeze(0);
-    const at::Tensor k = keys.narrow(0, r, 1).narrow(2, 0, past + count),
-                     v = values.narrow(0, r, 1).narrow(2, 0, past + count);
-    std::optional<at::Tensor> mask;
-    if (past > 0) {
-      const auto longs = where_.position.options();
-      mask = at::arange(past + count, longs) <= where_.position.narrow(0, first, count).unsqueeze(1);
-    }
-    const at::Tensor row =
-        at::scaled_dot_product_attention(queries, k, v, mask, 0.0, past == 0, scale_, heads_ != keys.size(1));
-    shaped.narrow(0, first, count).copy_(row.squeeze(0).transpose(0, 1));
-  }
 }
 
 at::Tensor CausalAttention::padded(int64_t layer, const at::Tensor& q) const {

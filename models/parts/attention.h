@@ -1,9 +1,10 @@
 // Causal attention of new tokens over a cache, for ragged batches and grouped heads.
 //
 // Made once per forward pass, used by every layer. Query i of row r sees the row's first past[r] + i + 1 tokens, so the
-// new keys and values must be written before (KvCache::write_packed). On a CPU in fp32 rows with few queries go through
-// the own kernel, whose result for a query does not depend on what runs beside it; longer rows and everything else go
-// to ATen's fused attention. No gradients.
+// new keys and values must be written before (KvCache::write_packed). On a CPU in fp32 the own kernel serves every
+// length: with AVX-512 it does 45 to 65 GFLOP/s a core where ATen's fused attention does 16 to 60 (they meet at 2,000
+// queries); it needs no mask and no padding, and its result for a query does not depend on what runs beside it. Other
+// dtypes and devices are padded and masked for ATen. No gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,9 +15,6 @@ namespace draftsmith {
 
 class CausalAttention {
  public:
-  // Rows with at most this many queries go through the kernel.
-  static constexpr int64_t kFewQueries = 32;
-
   // Borrows cache and where. Scores are scaled by head_dim^-0.5.
   CausalAttention(const KvCache& cache, const Placement& where, int64_t heads);
 
@@ -24,8 +22,7 @@ class CausalAttention {
   at::Tensor run(int64_t layer, const at::Tensor& q) const;
 
  private:
-  void few(const float* keys, const float* values, at::IntArrayRef strides, const at::Tensor& q, at::Tensor& out) const;
-  void row_by_row(int64_t layer, const at::Tensor& q, at::Tensor& out) const;
+  void by_kernel(int64_t layer, const at::Tensor& q, at::Tensor& out) const;
   at::Tensor padded(int64_t layer, const at::Tensor& q) const;
 
   const KvCache& cache_;

@@ -1,4 +1,4 @@
-// The few fp32 CPU loops that ATen would run as several passes: norm, rotation, SwiGLU, attention of few queries.
+// The few fp32 CPU loops that ATen would run as several passes: norm, rotation, SwiGLU, causal attention.
 //
 // One source (fp32_kernels.inl) is compiled for AVX-512, AVX2 and the baseline; the best that the CPU has is chosen at
 // the first call. Every result depends only on its own row, head or element, never on how many are computed together or

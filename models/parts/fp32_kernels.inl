@@ -159,6 +159,7 @@ namespace draftsmith::DS_JOIN(fp32_, DS_TARGET) {
     float* scores[R];
     V best[R];
     float inverse[R];
+#pragma GCC unroll 4
     for (int i = 0; i < R; ++i) scores[i] = scratch + i * scratch_stride;
 
     for (int64_t j = 0; j < visible[R - 1]; ++j) {
@@ -167,14 +168,18 @@ namespace draftsmith::DS_JOIN(fp32_, DS_TARGET) {
         V dot[R] = {};
         for (int64_t d = 0; d < whole; d += kLanes) {
           const V k = load(key + d);
+#pragma GCC unroll 4
           for (int i = 0; i < R; ++i) dot[i] += load(q[i] + d) * k;
         }
         if (part) {
           const V k = load_part(key + whole, part);
+#pragma GCC unroll 4
           for (int i = 0; i < R; ++i) dot[i] += load_part(q[i] + whole, part) * k;
         }
+#pragma GCC unroll 4
         for (int i = 0; i < R; ++i) scores[i][j] = sum(dot[i]) * scale;
       } else {
+#pragma GCC unroll 4
         for (int i = 0; i < R; ++i) {
           if (j >= visible[i]) continue;
           V dot{};
@@ -185,6 +190,7 @@ namespace draftsmith::DS_JOIN(fp32_, DS_TARGET) {
       }
     }
 
+#pragma GCC unroll 4
     for (int i = 0; i < R; ++i) {
       const int64_t n = visible[i], full = n / kLanes * kLanes, rest = n - full;
       best[i] = all(scores[i][0]);
@@ -218,11 +224,13 @@ namespace draftsmith::DS_JOIN(fp32_, DS_TARGET) {
       V a[R] = {}, b[R] = {};
       for (int64_t j = 0; j < common; ++j) {
         const V v0 = load(values + j * head_dim + d), v1 = load(values + j * head_dim + d + kLanes);
+#pragma GCC unroll 4
         for (int i = 0; i < R; ++i) {
           a[i] += scores[i][j] * v0;
           b[i] += scores[i][j] * v1;
         }
       }
+#pragma GCC unroll 4
       for (int i = 0; i < R; ++i) {
         for (int64_t j = common; j < visible[i]; ++j) {
           a[i] += scores[i][j] * load(values + j * head_dim + d);
@@ -234,6 +242,7 @@ namespace draftsmith::DS_JOIN(fp32_, DS_TARGET) {
     }
     for (; d < head_dim; d += kLanes) {
       const int64_t n = head_dim - d < kLanes ? head_dim - d : kLanes;
+#pragma GCC unroll 4
       for (int i = 0; i < R; ++i) {
         V a{};
         for (int64_t j = 0; j < visible[i]; ++j) {
