@@ -30,6 +30,17 @@ std::string corpus_id(const CorpusOrigin& origin, const std::string& row_digests
                             origin.template_switches, origin.max_length, row_digests));
 }
 
+// Over everything but the tokens, which carry checksums of their own: strings in HDF5 do not.
+std::string index_hash(const CorpusOrigin& origin, const std::string& id, const std::vector<int64_t>& offsets,
+                       std::initializer_list<const std::vector<std::string>*> columns) {
+  std::string bytes = corpus_id(origin, id);
+  bytes.append(reinterpret_cast<const char*>(offsets.data()), offsets.size() * sizeof(int64_t));
+  for (const std::vector<std::string>* column : columns) {
+    for (const std::string& value : *column) bytes += value + '\n';
+  }
+  return sha256(bytes);
+}
+
 }  // namespace
 
 std::string conversation_of(const std::string& row_id) {
@@ -82,6 +93,11 @@ Corpus Corpus::open(const std::string& path) {
   handle->row_ids = strings("row_id");
   handle->sources = strings("source");
   handle->categories = strings("category");
+  DS_CHECK(file.string_attribute("index_hash") == index_hash(handle->origin, handle->id, offsets,
+                                                             {&handle->row_ids, &handle->sources, &handle->categories}),
+           "{}: row ids, sources or attributes are not those that were written: the file is damaged; prepare the "
+           "corpus again",
+           path);
   return Corpus(std::move(handle));
 }
 
@@ -207,6 +223,7 @@ std::string CorpusWriter::finish(const nlohmann::ordered_json& dropped) {
   h.file.set_attribute("template_hash", h.origin.template_hash);
   h.file.set_attribute("template_switches", h.origin.template_switches);
   h.file.set_attribute("max_length", h.origin.max_length);
+  h.file.set_attribute("index_hash", index_hash(h.origin, id, h.offsets, {&h.row_ids, &h.sources, &h.categories}));
   h.file.set_attribute("dropped", dropped.dump());
   h.file.close();
   commit_file(h.part, h.path);

@@ -332,7 +332,11 @@ std::vector<std::string> H5Dataset::read_strings(int64_t first, int64_t count) c
 
 H5File H5File::create(const std::string& path) {
   quiet();
-  H5Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+  // The newest format keeps checksums over its own metadata, so that a flipped byte there is an error and not a wild
+  // pointer.
+  const H5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_libver_bounds(access.get(), H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+  H5Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose);
   DS_CHECK(file, "{}: cannot create the file: {}", path, error_stack());
   return {std::move(file), path};
 }
@@ -368,6 +372,7 @@ H5Dataset H5File::create_dataset(const std::string& name, H5Type type, const std
   const H5Handle space(H5Screate_simple(static_cast<int>(size.size()), size.data(), limit.data()), H5Sclose);
   const H5Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_chunk(creation.get(), static_cast<int>(chunk.size()), chunk.data());
+  H5Pset_obj_track_times(creation.get(), false);  // the same content gives the same bytes
   if (checksum) H5Pset_fletcher32(creation.get());
   // Writing is sequential: a cache of two chunks with w0 = 1 evicts whole finished chunks first.
   const H5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);

@@ -95,14 +95,17 @@ class Preparation {
     const double share = summary_.rows_in == 0
                              ? 1.0
                              : static_cast<double>(summary_.rows_dropped()) / static_cast<double>(summary_.rows_in);
-    for (const auto& [reason, example] : examples_)
+    std::string examples;
+    for (const auto& [reason, example] : examples_) {
       warn("{} ({} rows), first {}", reason, with_commas(summary_.dropped[reason]), example);
-    DS_CHECK(summary_.rows_kept > 0, "{}: no row of {} is left, nothing was written\n       {}", inputs(),
-             with_commas(summary_.rows_in), summary_.rows_line());
+      examples += fmt::format("\n       {}: {}", reason, example);
+    }
+    DS_CHECK(summary_.rows_kept > 0, "{}: no row of {} is left, nothing was written{}", inputs(),
+             with_commas(summary_.rows_in), examples);
     DS_CHECK(share <= options_.max_drop_fraction,
-             "{}: {:.1f} % of the rows were dropped, at most {:.1f} % may be; nothing was written\n       {}\n"
+             "{}: {:.1f} % of the rows were dropped, at most {:.1f} % may be; nothing was written{}\n"
              "       mend the data, or allow more with --max-drop-fraction",
-             inputs(), 100 * share, 100 * options_.max_drop_fraction, summary_.rows_line());
+             inputs(), 100 * share, 100 * options_.max_drop_fraction, examples);
     ordered_json dropped = ordered_json::object();
     for (const auto& [reason, rows] : summary_.dropped) dropped[reason] = rows;
     const std::string id = writer_.finish(dropped);

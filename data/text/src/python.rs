@@ -281,6 +281,21 @@ fn split_space(text: &str, limit: usize, from_right: bool) -> Vec<String> {
     out
 }
 
+/// `str.title`: a letter after anything that is no letter is a capital.
+pub fn title(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut after_letter = false;
+    for c in text.chars() {
+        if after_letter {
+            out.extend(c.to_lowercase());
+        } else {
+            out.extend(c.to_uppercase());
+        }
+        after_letter = c.is_lowercase() || c.is_uppercase();
+    }
+    out
+}
+
 /// `str.splitlines`.
 pub fn split_lines(text: &str, keep_ends: bool) -> Vec<String> {
     let is_break = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');

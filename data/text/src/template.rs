@@ -111,6 +111,7 @@ fn string_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Valu
                 None => return Err(invalid("substring not found")),
             }
         }
+        "title" => Value::from(python::title(text)),
         "isspace" => Value::from(!text.is_empty() && text.chars().all(python::is_space)),
         "join" => {
             let (items,): (&Value,) = from_args(args)?;
