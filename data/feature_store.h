@@ -1,8 +1,10 @@
 // The feature store: corpus rows and the target's taps on disk, whole or absent at every moment.
 //
-// A folder with manifest.json and shards `shard-RRR-NNNNN.h5` (writer rank, number). A shard is written aside, flushed, fsynced, renamed, then
-// entered in the manifest (also atomically): after a kill at any byte the writer goes on where the manifest ends and nothing false is ever read.
-// Layout, attributes and dtype rules: design.md section 6. Taps are [N, T, H] over the concatenated tokens of a shard, CRC-32 per sample.
+// A folder with manifest.json (data/manifest.h) and shards `shard-RRR-NNNNN.h5` (writer rank, number;
+// data/feature_shard.h). A shard is written aside, flushed, fsynced, renamed, then entered in the manifest (also
+// atomically): after a kill at any byte the writer goes on where the manifest ends and nothing false is ever read. The
+// files are functions of the samples alone: an interrupted and resumed run leaves the same bytes as one that never
+// stopped.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,10 +17,10 @@
 namespace draftsmith {
 
 struct StoreIdentity {
-  std::string target_hash;     // weight hash of the target
-  std::string target_name;     // for people
-  std::string corpus_id;       // identity of the corpus
-  std::vector<int64_t> taps;   // tap ids
+  std::string target_hash;    // weight hash of the target
+  std::string target_name;    // for people
+  std::string corpus_id;      // identity of the corpus
+  std::vector<int64_t> taps;  // tap ids
   int64_t hidden_size = 0;
   std::string dtype = "float32";  // float32 | bfloat16
   bool with_last = false;         // last: hidden state after the final norm, [N, H]
@@ -26,27 +28,32 @@ struct StoreIdentity {
 
 struct FeatureSample {
   std::string row_id;
-  int64_t row = 0;        // row in the corpus
-  at::Tensor tokens;      // int64 [S]
-  at::Tensor loss_mask;   // uint8 [S]
-  at::Tensor taps;        // fp32 [S, T, H] (bf16 stores are widened)
-  at::Tensor last;        // fp32 [S, H] or undefined
+  int64_t row = 0;       // row in the corpus
+  at::Tensor tokens;     // int64 [S]
+  at::Tensor loss_mask;  // uint8 [S]
+  at::Tensor taps;       // fp32 [S, T, H] (bf16 stores are widened)
+  at::Tensor last;       // fp32 [S, H] or undefined
 };
 
 // Reading. Thread-compatible: one reader, one thread (HDF5's global lock).
 class FeatureStore {
  public:
-  // Throws Error for: no manifest, another format version, a shard that is absent or whose size differs from the manifest.
-  static FeatureStore open(const std::string& folder);
+  // Throws Error for: no manifest or a damaged one, another format version, a shard that is absent, whose size differs
+  // from the manifest or whose index is damaged, and, unless `whole` is false, a store whose capture has not ended.
+  static FeatureStore open(const std::string& folder, bool whole = true);
   const StoreIdentity& identity() const;
+  bool complete() const;
+  int64_t rows_total() const;  // rows of the corpus; rows() of them are here
   int64_t rows() const;
   int64_t tokens() const;
-  int64_t length(int64_t row) const;              // tokens of a row, without reading it
+  int64_t bytes() const;  // of all shards
+  int64_t shards() const;
+  int64_t length(int64_t row) const;  // tokens of a row, without reading it
   const std::string& row_id(int64_t row) const;
-  // Reads one sample; checks its CRC. Throws Error naming shard, row id and row number when the bytes are not those that were written.
+  // Reads one sample; checks its CRC. Throws Error naming shard, row id and row number when the bytes are not those
+  // that were written.
   FeatureSample read(int64_t row) const;
-  // Row id, tokens and loss mask of a sample (taps and last undefined) without reading its features: for counting and planning. The CRC, which covers
-  // the features too, is not checked here.
+  // The same without taps and last: quick, and without the CRC, which covers them.
   FeatureSample read_tokens(int64_t row) const;
   // Checks every sample and the manifest; returns the number of faulty samples, each reported through warn().
   int64_t verify() const;
@@ -60,13 +67,19 @@ class FeatureStore {
 // Writing, resumable: rows must come in corpus order; rows_done() says where to go on.
 class FeatureStoreWriter {
  public:
-  // Opens or continues `folder`. Throws Error when the folder holds a store of another identity (the differing field, both values, and the command that
-  // makes it anew are named) or is non-empty without being a store. Parts left by a killed run are removed.
-  FeatureStoreWriter(const std::string& folder, const StoreIdentity& identity, int64_t rows_total, int64_t shard_bytes = int64_t{256} << 20);
+  // Opens or continues `folder`. Throws Error when the folder holds a store of another identity (the differing field
+  // and both values are named), is non-empty without being a store, or is being written by another process. Parts left
+  // by a killed run are removed; from the first shard on that is absent or has another size than was written, shards
+  // are dropped with a warning and their rows are to be appended again.
+  FeatureStoreWriter(const std::string& folder, const StoreIdentity& identity, int64_t rows_total,
+                     int64_t shard_bytes = int64_t{256} << 20);
   ~FeatureStoreWriter();
   int64_t rows_done() const;
+  // `sample.row` must be rows_done(); taps and last in any float dtype, rounded to the store's. Throws Error for the
+  // wrong row or shapes, and when the disk is full: what the manifest names stays whole.
   void append(const FeatureSample& sample);
-  // Ends the last shard; the manifest says complete. Without it the store can be continued.
+  // Ends the last shard; the manifest says complete. Throws Error when rows are missing. Without it the store can be
+  // continued.
   void finish();
 
  private:

@@ -1,0 +1,137 @@
+#include "data/feature_store.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <list>
+
+#include "data/feature_shard.h"
+#include "data/manifest.h"
+#include "launch/check.h"
+#include "launch/log.h"
+
+namespace draftsmith {
+
+namespace fs = std::filesystem;
+
+struct FeatureStore::Impl {
+  static constexpr size_t kOpenShards = 16;
+
+  std::string folder;
+  Manifest manifest;
+  std::vector<ShardIndex> indices;  // of each shard; rows need no file to be found
+  int64_t tokens = 0;
+  mutable std::list<std::pair<size_t, ShardReader>> open;  // most recently used first
+
+  size_t shard_of(int64_t row) const {
+    DS_CHECK(row >= 0 && row < manifest.rows(), "{}: row {} of {} asked for", folder, row, manifest.rows());
+    const auto after = std::upper_bound(manifest.shards.begin(), manifest.shards.end(), row,
+                                        [](int64_t r, const ManifestShard& shard) { return r < shard.first_row; });
+    return static_cast<size_t>(after - manifest.shards.begin()) - 1;
+  }
+
+  std::string path(size_t shard) const { return (fs::path(folder) / manifest.shards[shard].file).string(); }
+
+  const ShardReader& reader(size_t shard) const {
+    const auto found = std::find_if(open.begin(), open.end(), [&](const auto& entry) { return entry.first == shard; });
+    if (found != open.end()) {
+      open.splice(open.begin(), open, found);
+    } else {
+      open.emplace_front(shard, ShardReader(path(shard), manifest.identity));
+      if (open.size() > kOpenShards) open.pop_back();
+    }
+    return open.front().second;
+  }
+
+  void load_index(size_t shard) {
+    const ManifestShard& listed = manifest.shards[shard];
+    const std::string remedy = "capture again with the same command: it makes what is missing";
+    DS_CHECK(fs::exists(path(shard)), "{}: shard {} (rows {} to {}) is absent; {}", folder, listed.file,
+             listed.first_row, listed.first_row + listed.rows - 1, remedy);
+    DS_CHECK(static_cast<int64_t>(fs::file_size(path(shard))) == listed.bytes,
+             "{}: has {} bytes, {} were written; it was cut or changed; {}", path(shard), fs::file_size(path(shard)),
+             listed.bytes, remedy);
+    const ShardIndex& index = reader(shard).index();
+    DS_CHECK(index.first_row == listed.first_row && index.rows() == listed.rows && index.tokens() == listed.tokens &&
+                 index.crc() == listed.index_crc,
+             "{}: its index is not the one that the manifest names; remove the file and capture again", path(shard));
+    indices.push_back(index);
+    tokens += index.tokens();
+  }
+};
+
+FeatureStore FeatureStore::open(const std::string& folder, bool whole) {
+  auto impl = std::make_shared<Impl>();
+  impl->folder = folder;
+  impl->manifest = read_manifest(folder);
+  DS_CHECK(!whole || impl->manifest.complete,
+           "{}: holds {} of {} rows: its capture has not ended; the same capture command goes on with it", folder,
+           impl->manifest.rows(), impl->manifest.rows_total);
+  for (size_t shard = 0; shard < impl->manifest.shards.size(); ++shard) impl->load_index(shard);
+  FeatureStore out;
+  out.impl_ = std::move(impl);
+  return out;
+}
+
+const StoreIdentity& FeatureStore::identity() const {
+  return impl_->manifest.identity;
+}
+bool FeatureStore::complete() const {
+  return impl_->manifest.complete;
+}
+int64_t FeatureStore::rows_total() const {
+  return impl_->manifest.rows_total;
+}
+int64_t FeatureStore::rows() const {
+  return impl_->manifest.rows();
+}
+int64_t FeatureStore::tokens() const {
+  return impl_->tokens;
+}
+int64_t FeatureStore::shards() const {
+  return static_cast<int64_t>(impl_->manifest.shards.size());
+}
+const std::string& FeatureStore::folder() const {
+  return impl_->folder;
+}
+
+int64_t FeatureStore::bytes() const {
+  int64_t out = 0;
+  for (const ManifestShard& shard : impl_->manifest.shards) out += shard.bytes;
+  return out;
+}
+
+int64_t FeatureStore::length(int64_t row) const {
+  const ShardIndex& index = impl_->indices[impl_->shard_of(row)];
+  const size_t n = static_cast<size_t>(row - index.first_row);
+  return index.offsets[n + 1] - index.offsets[n];
+}
+
+const std::string& FeatureStore::row_id(int64_t row) const {
+  const ShardIndex& index = impl_->indices[impl_->shard_of(row)];
+  return index.row_ids[static_cast<size_t>(row - index.first_row)];
+}
+
+FeatureSample FeatureStore::read(int64_t row) const {
+  const size_t shard = impl_->shard_of(row);
+  return impl_->reader(shard).read(row - impl_->manifest.shards[shard].first_row, /*features=*/true);
+}
+
+FeatureSample FeatureStore::read_tokens(int64_t row) const {
+  const size_t shard = impl_->shard_of(row);
+  return impl_->reader(shard).read(row - impl_->manifest.shards[shard].first_row, /*features=*/false);
+}
+
+int64_t FeatureStore::verify() const {
+  int64_t faulty = 0;
+  for (int64_t row = 0; row < rows(); ++row) {
+    try {
+      read(row);
+    } catch (const Error& error) {
+      warn("{}", error.what());
+      ++faulty;
+    }
+  }
+  return faulty;
+}
+
+}  // namespace draftsmith

@@ -1,0 +1,169 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "data/feature_shard.h"
+#include "data/feature_store.h"
+#include "data/manifest.h"
+#include "launch/check.h"
+#include "launch/file.h"
+#include "launch/log.h"
+#include "launch/ranks.h"
+
+namespace draftsmith {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Keeps a second writer out of the folder for as long as it lives; a killed process leaves no lock behind.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    DS_CHECK(fd_ >= 0, "{}: cannot be opened: {}", folder, std::strerror(errno));
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      ::close(fd_);
+      DS_FAIL("{}: another process is writing this store; wait for it or end it", folder);
+    }
+  }
+  ~FolderLock() { ::close(fd_); }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int fd_;
+};
+
+bool is_shard_or_part(const std::string& name) {
+  return name.rfind("shard-", 0) == 0 || name.rfind("manifest.json.part-", 0) == 0;
+}
+
+void check_identity(const StoreIdentity& identity) {
+  DS_CHECK(identity.dtype == "float32" || identity.dtype == "bfloat16", "feature dtype {} is not float32 or bfloat16",
+           identity.dtype);
+  DS_CHECK(!identity.taps.empty() && identity.hidden_size > 0, "a feature store needs taps and a hidden size");
+}
+
+}  // namespace
+
+struct FeatureStoreWriter::Impl {
+  std::string folder;
+  std::optional<FolderLock> lock;
+  Manifest manifest;
+  int64_t shard_bytes = 0;
+  std::optional<ShardWriter> shard;
+  fs::path shard_path, shard_part;
+
+  // What an earlier run finished; everything else of its making is removed.
+  void resume(const StoreIdentity& identity, int64_t rows_total) {
+    if (has_manifest(folder)) {
+      manifest = read_manifest(folder);
+      const std::string difference = identity_difference(manifest.identity, identity);
+      DS_CHECK(difference.empty(),
+               "{}: holds a store of something else\n       {}\n       choose another folder, or remove this one and "
+               "capture again",
+               folder, difference);
+      DS_CHECK(manifest.rows_total == rows_total, "{}: was begun for {} rows, the corpus has {}", folder,
+               manifest.rows_total, rows_total);
+      drop_damaged();
+    } else {
+      for (const auto& entry : fs::directory_iterator(folder)) {
+        DS_CHECK(is_shard_or_part(entry.path().filename().string()),
+                 "{}: is not empty and is no feature store ({} is in it); choose another folder", folder,
+                 entry.path().filename().string());
+      }
+      manifest.identity = identity;
+      manifest.rows_total = rows_total;
+      write_manifest(folder, manifest);
+    }
+    std::set<std::string> keep;
+    for (const ManifestShard& listed : manifest.shards) keep.insert(listed.file);
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (is_shard_or_part(name) && !keep.count(name)) fs::remove(entry.path());
+    }
+  }
+
+  void drop_damaged() {
+    for (size_t i = 0; i < manifest.shards.size(); ++i) {
+      const ManifestShard& listed = manifest.shards[i];
+      const fs::path path = fs::path(folder) / listed.file;
+      std::error_code absent;
+      const auto bytes = fs::file_size(path, absent);
+      if (!absent && static_cast<int64_t>(bytes) == listed.bytes) continue;
+      warn("{}: {}; capturing goes on at row {}", path.string(), absent ? "is absent" : "was cut or changed",
+           listed.first_row);
+      manifest.shards.resize(i);
+      manifest.complete = false;
+      write_manifest(folder, manifest);
+      return;
+    }
+  }
+
+  int64_t rows_done() const { return manifest.rows() + (shard ? shard->index().rows() : 0); }
+
+  void begin_shard() {
+    const std::string name = fmt::format("shard-{:03d}-{:05d}.h5", ranks().rank, manifest.shards.size());
+    shard_path = fs::path(folder) / name;
+    shard_part = fs::path(folder) / (name + fmt::format(".part-{}", ::getpid()));
+    shard.emplace(shard_part.string(), manifest.identity, manifest.rows());
+  }
+
+  void end_shard() {
+    shard->finish();
+    const ShardIndex& index = shard->index();
+    const int64_t bytes = static_cast<int64_t>(fs::file_size(shard_part));
+    commit_file(shard_part, shard_path);
+    manifest.shards.push_back(
+        {shard_path.filename().string(), index.first_row, index.rows(), index.tokens(), bytes, index.crc()});
+    shard.reset();
+    write_manifest(folder, manifest);
+  }
+};
+
+FeatureStoreWriter::FeatureStoreWriter(const std::string& folder, const StoreIdentity& identity, int64_t rows_total,
+                                       int64_t shard_bytes)
+    : impl_(std::make_unique<Impl>()) {
+  check_identity(identity);
+  check_writable_folder(folder);
+  impl_->folder = folder;
+  impl_->shard_bytes = shard_bytes;
+  impl_->lock.emplace(folder);
+  impl_->resume(identity, rows_total);
+}
+
+FeatureStoreWriter::~FeatureStoreWriter() {
+  if (!impl_->shard) return;
+  impl_->shard.reset();
+  std::error_code ignored;
+  fs::remove(impl_->shard_part, ignored);
+}
+
+int64_t FeatureStoreWriter::rows_done() const {
+  return impl_->rows_done();
+}
+
+void FeatureStoreWriter::append(const FeatureSample& sample) {
+  const int64_t next = impl_->rows_done();
+  DS_CHECK(sample.row == next && next < impl_->manifest.rows_total, "{}: row {} was appended where row {} of {} stands",
+           impl_->folder, sample.row, next, impl_->manifest.rows_total);
+  if (!impl_->shard) impl_->begin_shard();
+  impl_->shard->append(sample);
+  if (impl_->shard->feature_bytes() >= impl_->shard_bytes) impl_->end_shard();
+}
+
+void FeatureStoreWriter::finish() {
+  DS_CHECK(impl_->rows_done() == impl_->manifest.rows_total, "{}: ended after {} of {} rows", impl_->folder,
+           impl_->rows_done(), impl_->manifest.rows_total);
+  if (impl_->shard) impl_->end_shard();
+  if (impl_->manifest.complete) return;
+  impl_->manifest.complete = true;
+  write_manifest(impl_->folder, impl_->manifest);
+}
+
+}  // namespace draftsmith

@@ -1,0 +1,86 @@
+#include "data/store_command.h"
+
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "data/feature_store.h"
+#include "launch/check.h"
+#include "launch/log.h"
+#include "launch/ranks.h"
+#include "launch/summary.h"
+
+namespace draftsmith {
+namespace {
+
+struct StoreOptions {
+  std::string folder, json;
+};
+
+Summary describe(const FeatureStore& store, const std::string& command, const StoreOptions& options) {
+  const StoreIdentity& id = store.identity();
+  say("store", "{}  {} of {} rows, {} tokens, {} in {} shards{}", store.folder(), with_commas(store.rows()),
+      with_commas(store.rows_total()), with_commas(store.tokens()), short_bytes(static_cast<double>(store.bytes())),
+      store.shards(), store.complete() ? "" : "; its capture has not ended");
+  say("target", "{}  weights {}", id.target_name, id.target_hash);
+  say("corpus", "{}", id.corpus_id);
+  say("features", "taps {} of width {}, {}{}", fmt::join(id.taps, " "), id.hidden_size, id.dtype,
+      id.with_last ? ", and the last state after the norm" : "");
+  Summary summary;
+  summary.command = command;
+  summary.json_file = options.json;
+  summary.facts = {{"store", store.folder()},
+                   {"complete", store.complete()},
+                   {"rows", store.rows()},
+                   {"rows_total", store.rows_total()},
+                   {"tokens", store.tokens()},
+                   {"bytes", store.bytes()},
+                   {"shards", store.shards()},
+                   {"target", id.target_name},
+                   {"target_hash", id.target_hash},
+                   {"corpus_id", id.corpus_id},
+                   {"taps", id.taps},
+                   {"hidden_size", id.hidden_size},
+                   {"dtype", id.dtype},
+                   {"last", id.with_last}};
+  return summary;
+}
+
+void verify(const StoreOptions& options) {
+  const FeatureStore store = FeatureStore::open(options.folder, /*whole=*/false);
+  Summary summary = describe(store, "store verify", options);
+  const int64_t faulty = store.verify();
+  summary.rows_in = store.rows();
+  summary.rows_kept = store.rows() - faulty;
+  if (faulty > 0) summary.drop("not what was written", faulty);
+  summary.facts["faulty"] = faulty;
+  summary.finish();
+  DS_CHECK(faulty == 0, "{}: {} of {} samples are not what was written", options.folder, faulty, store.rows());
+  say("verified", "every sample is what was written");
+}
+
+}  // namespace
+
+void add_store_command(CLI::App& app) {
+  CLI::App* store = app.add_subcommand("store", "what a feature store holds, and whether it is intact");
+  store->require_subcommand(1);
+  store->footer("Example:\n  draftsmith store verify features");
+  auto options = std::make_shared<StoreOptions>();
+  const auto add = [&](const char* name, const char* what, std::function<void()> run) {
+    CLI::App* command = store->add_subcommand(name, what);
+    command->add_option("folder", options->folder, "folder of the feature store")->required();
+    command->add_option("--json", options->json, "also write the summary to this file");
+    command->footer(fmt::format("Example:\n  draftsmith store {} features", name));
+    command->callback([name, run] {
+      require_single_rank(fmt::format("store {}", name));
+      run();
+    });
+  };
+  add("info", "rows, tokens, bytes and what they were made from",
+      [options] { describe(FeatureStore::open(options->folder, /*whole=*/false), "store info", *options).finish(); });
+  add("verify", "read everything and check every checksum", [options] { verify(*options); });
+}
+
+}  // namespace draftsmith
