@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "data/prepare_command.h"
+#include "data/store_command.h"
 #include "export/evaluate_command.h"
 #include "export/export_command.h"
 #include "launch/check.h"
@@ -11,6 +12,7 @@
 #include "models/capture_command.h"
 #include "models/generate_command.h"
 #include "models/import_command.h"
+#include "train/train_command.h"
 
 namespace {
 
@@ -22,8 +24,10 @@ constexpr AddCommand kCommands[] = {
     draftsmith::add_generate_command,
     draftsmith::add_prepare_command,
     draftsmith::add_capture_command,
-    draftsmith::add_evaluate_command,
+    draftsmith::add_store_command,
+    draftsmith::add_train_command,
     draftsmith::add_export_command,
+    draftsmith::add_evaluate_command,
 };
 
 }  // namespace
