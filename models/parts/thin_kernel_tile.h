@@ -50,14 +50,17 @@ inline void tile(const ThinProduct& p, int64_t i0, int64_t j0) {
       }
     }
   }
-  float results[M * R];
 #pragma GCC unroll 16
-  for (int s = 0; s + 4 <= M * R; s += 4) Lanes::sum4(sums[s], sums[s + 1], sums[s + 2], sums[s + 3], results + s);
-#pragma GCC unroll 16
-  for (int s = M * R / 4 * 4; s < M * R; ++s) results[s] = Lanes::sum(sums[s]);
   for (int i = 0; i < M; ++i) {
+    const Vector* row = sums + i * R;
     float* y = p.y + (i0 + i) * p.ldy + j0;
-    for (int r = 0; r < R; ++r) y[r] = p.bias == nullptr ? results[i * R + r] : results[i * R + r] + p.bias[j0 + r];
+#pragma GCC unroll 16
+    for (int r = 0; r + 4 <= R; r += 4) Lanes::sum4(row[r], row[r + 1], row[r + 2], row[r + 3], y + r);
+#pragma GCC unroll 16
+    for (int r = R / 4 * 4; r < R; ++r) y[r] = Lanes::sum(row[r]);
+    if (p.bias != nullptr) {
+      for (int r = 0; r < R; ++r) y[r] += p.bias[j0 + r];
+    }
   }
 }
 
