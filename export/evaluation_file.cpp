@@ -13,6 +13,17 @@ const char* const kTauDefinition =
 
 namespace {
 
+// An embedding may have more rows than the tokenizer has ids; a target that says such an id has said nothing readable.
+constexpr const char* kNoText = "\uFFFD";
+bool named(int64_t id, const Tokenizer& tokenizer) {
+  return id < tokenizer.size();
+}
+
+std::string text_of(std::vector<int64_t> ids, const Tokenizer& tokenizer) {
+  std::erase_if(ids, [&](int64_t id) { return !named(id, tokenizer); });
+  return tokenizer.decode(ids);
+}
+
 // The text each round committed: [text, tokens]. The first piece is the prefill's token. Characters that end in a later
 // round go there.
 ordered_json pieces_of(const DecodeResult& result, const Tokenizer& tokenizer) {
@@ -23,7 +34,7 @@ ordered_json pieces_of(const DecodeResult& result, const Tokenizer& tokenizer) {
     std::string text;
     const size_t end = std::min(at + count, result.tokens.size());
     const size_t taken = end - at;
-    for (; at < end; ++at) text += decoder.push(result.tokens[at]);
+    for (; at < end; ++at) text += named(result.tokens[at], tokenizer) ? decoder.push(result.tokens[at]) : kNoText;
     if (at == result.tokens.size()) text += decoder.finish();
     pieces.push_back({text, taken});
   };
@@ -42,7 +53,7 @@ ordered_json row_json(const EvaluationRow& row, const Tokenizer& tokenizer) {
   out["category"] = row.prompt.category;
   out["prompt"] = row.prompt.text;
   out["prompt_tokens"] = row.prompt.tokens;
-  out["output"] = tokenizer.decode(row.speculative.tokens);
+  out["output"] = text_of(row.speculative.tokens, tokenizer);
   out["output_tokens"] = row.speculative.tokens;
   out["stopped"] = row.speculative.stopped;
   out["identical"] = row.comparable ? ordered_json(row.divergence < 0) : ordered_json(nullptr);

@@ -93,8 +93,10 @@ TEST(Evaluation, PiecesOfAnAnswerAreItsTextCutAtTheRounds) {
   testing::write_tiny_tokenizer(folder / "");
   const Tokenizer tokenizer = Tokenizer::load(folder / "");
   EvaluationRow row = first_answer();
-  const std::vector<int64_t> ids = tokenizer.encode("a\xC3\xA9"
-                                                    "bcde")
+  const std::vector<int64_t> ids = tokenizer
+                                       .encode(
+                                           "a\xC3\xA9"
+                                           "bcde")
                                        .ids;  // seven bytes, seven tokens; the second character is two of them
   ASSERT_EQ(ids.size(), 7U);
   row.plain.tokens = row.speculative.tokens = ids;

@@ -17,7 +17,8 @@ namespace {
 
 class LlamaCpp : public ::testing::Test {
  protected:
-  LlamaCpp() : target(load_target(testing::write_tiny_target(folder / "target"))), ends{target->embedding(), target->head()} {}
+  LlamaCpp()
+      : target(load_target(testing::write_tiny_target(folder / "target"))), ends{target->embedding(), target->head()} {}
 
   std::unique_ptr<Drafter> reduced() const {
     std::vector<int64_t> ids;
@@ -27,7 +28,8 @@ class LlamaCpp : public ::testing::Test {
     return testing::tiny_drafter(*target, config, make_draft_vocabulary(ids, testing::kTinyVocabulary));
   }
   GgufFile write(const Drafter& drafter, FloatType type = FloatType::kFloat32) const {
-    write_llama_cpp_drafter(drafter, {target->weight_hash(), "corpus", ""}, target->config(), target->folder(), type, folder / "draft.gguf");
+    write_llama_cpp_drafter(drafter, {target->weight_hash(), "corpus", ""}, target->config(), target->folder(), type,
+                            folder / "draft.gguf");
     return GgufFile::open(folder / "draft.gguf");
   }
 
@@ -40,15 +42,10 @@ class LlamaCpp : public ::testing::Test {
 TEST_F(LlamaCpp, DraftFileHasTheKeysOfTheArchitecture) {
   const GgufFile file = write(*testing::tiny_drafter(*target, testing::tiny_drafter_config()));
   EXPECT_EQ(file.text("general.architecture"), "dflash");
-  const std::pair<const char*, int64_t> sizes[] = {{"block_count", 2},
-                                                   {"context_length", 512},
-                                                   {"embedding_length", 64},
-                                                   {"feed_forward_length", 96},
-                                                   {"attention.head_count", 4},
-                                                   {"attention.head_count_kv", 2},
-                                                   {"attention.key_length", 16},
-                                                   {"attention.value_length", 16},
-                                                   {"block_size", 5}};
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"block_count", 2},           {"context_length", 512},        {"embedding_length", 64},
+      {"feed_forward_length", 96},  {"attention.head_count", 4},    {"attention.head_count_kv", 2},
+      {"attention.key_length", 16}, {"attention.value_length", 16}, {"block_size", 5}};
   for (const auto& [key, value] : sizes) EXPECT_EQ(file.integer(std::string("dflash.") + key), value) << key;
   EXPECT_FLOAT_EQ(static_cast<float>(file.number("dflash.rope.freq_base")), 10000.F);
   EXPECT_FLOAT_EQ(static_cast<float>(file.number("dflash.attention.layer_norm_rms_epsilon")), 1e-5F);
@@ -102,7 +99,8 @@ TEST_F(LlamaCpp, UnknownSplitIsAnErrorNotAGuess) {
 }
 
 TEST_F(LlamaCpp, ServeCommandStatesTheDraftLength) {
-  EXPECT_EQ(llama_cpp_serve_command("t.gguf", "d.gguf", 8), "llama-server -m t.gguf -md d.gguf --spec-type draft-dflash --spec-draft-n-max 7");
+  EXPECT_EQ(llama_cpp_serve_command("t.gguf", "d.gguf", 8),
+            "llama-server -m t.gguf -md d.gguf --spec-type draft-dflash --spec-draft-n-max 7");
 }
 
 TEST_F(LlamaCpp, ScaledRopeIsRefused) {
@@ -142,7 +140,9 @@ INSTANTIATE_TEST_SUITE_P(Architectures, LlamaCppTarget,
                                            TargetCase{{.qwen3 = true, .head_dim = 32}, "Qwen3"}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(LlamaCppTargetTypes, CoarserOnesAreNotOffered) { EXPECT_THROW(target_gguf_type("q4_0"), Error); }
+TEST(LlamaCppTargetTypes, CoarserOnesAreNotOffered) {
+  EXPECT_THROW(target_gguf_type("q4_0"), Error);
+}
 
 TEST(Formats, AreFoundByNameAndListedInTheError) {
   EXPECT_STREQ(format("zlab").name, "zlab");

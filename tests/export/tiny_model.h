@@ -1,7 +1,9 @@
-// A whole target in an HF folder, small enough to be made, decoded and served within a test: random weights, byte-level tokenizer, ChatML template.
+// A whole target in an HF folder, small enough to be made, decoded and served within a test: random weights, byte-level
+// tokenizer, ChatML template.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -34,7 +36,10 @@ class TestFolder {
   fs::path path_;
 };
 
-constexpr int64_t kTinySpecials = 17;    // <|endoftext|>, <|im_start|>, <|im_end|>, <extra_3> ...
+// Products of this size cost less than waking a second thread.
+inline const bool kOneThread = (at::set_num_threads(1), true);
+
+constexpr int64_t kTinySpecials = 17;     // <|endoftext|>, <|im_start|>, <|im_end|>, <extra_3> ...
 constexpr int64_t kTinyVocabulary = 288;  // 17 + 256 bytes + 2 merged tokens, the rest of the embedding rows unused
 constexpr int64_t kTinyMask = 16;
 
@@ -59,13 +64,19 @@ inline void write_tiny_tokenizer(const std::string& folder) {
   for (int64_t id = 0; id < kTinySpecials; ++id) {
     const std::string name = id < 3 ? names[id] : fmt::format("<extra_{}>", id);
     vocab[name] = id;
-    added.push_back({{"id", id}, {"content", name}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false},
+    added.push_back({{"id", id},
+                     {"content", name},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
                      {"special", true}});
   }
   for (int byte = 0; byte < 256; ++byte) vocab[byte_symbol(byte)] = kTinySpecials + byte;
   vocab["he"] = kTinySpecials + 256;
   vocab["hel"] = kTinySpecials + 257;
-  ordered_json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  ordered_json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   ordered_json tokenizer;
   tokenizer["version"] = "1.0";
   tokenizer["truncation"] = nullptr;
@@ -76,15 +87,26 @@ inline void write_tiny_tokenizer(const std::string& folder) {
                                 {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, byte_level}}};
   tokenizer["post_processor"] = nullptr;
   tokenizer["decoder"] = byte_level;
-  tokenizer["model"] = {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
-                        {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false},
-                        {"vocab", vocab}, {"merges", {"h e", "he l"}}};
+  tokenizer["model"] = {{"type", "BPE"},
+                        {"dropout", nullptr},
+                        {"unk_token", nullptr},
+                        {"continuing_subword_prefix", nullptr},
+                        {"end_of_word_suffix", nullptr},
+                        {"fuse_unk", false},
+                        {"byte_fallback", false},
+                        {"ignore_merges", false},
+                        {"vocab", vocab},
+                        {"merges", {"h e", "he l"}}};
   write_file(fs::path(folder) / "tokenizer.json", tokenizer.dump());
-  const ordered_json settings = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"bos_token", "<|im_start|>"}, {"eos_token", "<|im_end|>"},
-                                 {"pad_token", "<|im_end|>"}, {"unk_token", "<|endoftext|>"}};
+  const ordered_json settings = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                 {"bos_token", "<|im_start|>"},
+                                 {"eos_token", "<|im_end|>"},
+                                 {"pad_token", "<|im_end|>"},
+                                 {"unk_token", "<|endoftext|>"}};
   write_file(fs::path(folder) / "tokenizer_config.json", settings.dump());
   write_file(fs::path(folder) / "chat_template.jinja",
-             "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+             "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+             "'<|im_end|>' + '\\n' }}{% endfor %}"
              "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}");
 }
 
@@ -93,7 +115,8 @@ struct TinyShape {
   int64_t hidden = 64, layers = 4, heads = 4, kv_heads = 2, head_dim = 16, ffn = 96;
 };
 
-// Writes the folder and returns it. Weights are wide enough (standard deviation 0.15) that greedy answers wander instead of repeating one token.
+// Writes the folder and returns it. Weights are wide enough (standard deviation 0.15) that greedy answers wander
+// instead of repeating one token.
 inline std::string write_tiny_target(const std::string& folder, const TinyShape& shape = {}, uint64_t seed = 3) {
   fs::create_directories(folder);
   write_tiny_tokenizer(folder);
@@ -161,8 +184,10 @@ inline DrafterConfig tiny_drafter_config(int64_t layers = 2, int64_t block = 5) 
 }
 
 // A drafter with random, different values in every tensor (norms too), so that a swapped or forgotten one shows.
-inline std::unique_ptr<Drafter> tiny_drafter(const Target& target, const DrafterConfig& config, const DraftVocabulary& vocabulary = {}) {
-  auto drafter = make_drafter(resolve_drafter(config, target.config()), target.config(), {target.embedding(), target.head()}, vocabulary, 7);
+inline std::unique_ptr<Drafter> tiny_drafter(const Target& target, const DrafterConfig& config,
+                                             const DraftVocabulary& vocabulary = {}) {
+  auto drafter = make_drafter(resolve_drafter(config, target.config()), target.config(),
+                              {target.embedding(), target.head()}, vocabulary, 7);
   const at::NoGradGuard no_grad;
   at::Generator generator = at::detail::createCPUGenerator(8);
   for (const auto& [name, tensor] : drafter->parameters()) {

@@ -45,12 +45,12 @@ class Zlab : public ::testing::Test {
   std::unique_ptr<Drafter> drafter;
 };
 
-
 // The names and shapes of dflash.md 1.8: eleven a layer and three.
 TEST_F(Zlab, FileHoldsElevenTensorsALayerAndThreeWithoutPrefix) {
   write();
   const SafetensorsFile file = SafetensorsFile::open(folder / "out/model.safetensors");
-  std::map<std::string, std::vector<int64_t>> expected = {{"fc.weight", {64, 128}}, {"hidden_norm.weight", {64}}, {"norm.weight", {64}}};
+  std::map<std::string, std::vector<int64_t>> expected = {
+      {"fc.weight", {64, 128}}, {"hidden_norm.weight", {64}}, {"norm.weight", {64}}};
   for (const char* layer : {"layers.0.", "layers.1."}) {
     const std::string prefix = layer;
     expected[prefix + "input_layernorm.weight"] = {64};
