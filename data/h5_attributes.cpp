@@ -18,6 +18,9 @@ herr_t collect(unsigned, const H5E_error2_t* error, void* out) {
 namespace h5_internal {
 
 void quiet() {
+  // At exit HDF5 would close what is still open, and crashes on a file that could not be written to a full disk. Files are closed by their owners.
+  static const bool no_exit_handler = H5dont_atexit() >= 0;
+  (void)no_exit_handler;
   thread_local const bool done = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
   (void)done;
 }

@@ -23,9 +23,15 @@ std::string remedy(const fs::path& path) {
 }
 
 nlohmann::ordered_json to_json(const AnswersGroup& group) {
-  return {{"prompts", group.prompts}, {"ids", group.ids},       {"kept", group.kept},
-          {"cut", group.cut},         {"dropped_cut", group.dropped_cut}, {"prompt_tokens", group.prompt_tokens},
-          {"tokens", group.tokens},   {"bytes", group.bytes},   {"crc", group.crc}};
+  return {{"prompts", group.prompts},
+          {"ids", group.ids},
+          {"kept", group.kept},
+          {"cut", group.cut},
+          {"dropped_cut", group.dropped_cut},
+          {"prompt_tokens", group.prompt_tokens},
+          {"tokens", group.tokens},
+          {"bytes", group.bytes},
+          {"crc", group.crc}};
 }
 
 AnswersGroup group_from_json(const nlohmann::json& json) {
@@ -52,13 +58,14 @@ AnswersFile::AnswersFile(fs::path path, nlohmann::ordered_json settings, std::ve
       groups_(std::move(groups)) {
   check_writable_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
   const bool whole = fs::exists(path_), part = fs::exists(part_);
-  DS_CHECK(!whole || !part, "both {} and {} exist: one of them is not of this run\n       {}", path_.string(), part_.string(), remedy(path_));
+  DS_CHECK(!whole || !part, "both {} and {} exist: one of them is not of this run\n       {}", path_.string(),
+           part_.string(), remedy(path_));
   if (fs::exists(state_)) {
     nlohmann::json state;
     try {
       state = nlohmann::json::parse(read_file(state_));
-      DS_CHECK(state.at("format") == kFormat, "{}: format {} is not {}, which this program writes\n       {}", state_.string(),
-               state.at("format").dump(), kFormat, remedy(path_));
+      DS_CHECK(state.at("format") == kFormat, "{}: format {} is not {}, which this program writes\n       {}",
+               state_.string(), state.at("format").dump(), kFormat, remedy(path_));
       read_state(state);
     } catch (const nlohmann::json::exception& error) {
       DS_FAIL("{}: not the state of a run ({})\n       {}", state_.string(), error.what(), remedy(path_));
@@ -67,8 +74,8 @@ AnswersFile::AnswersFile(fs::path path, nlohmann::ordered_json settings, std::ve
     DS_CHECK(!whole && !part, "{} exists, but there is no {} that says how it was made\n       {}",
              (whole ? path_ : part_).string(), state_.string(), remedy(path_));
   }
-  DS_CHECK(whole || part || done_.empty(), "{} says that {} groups are finished, but {} is not there\n       {}", state_.string(),
-           done_.size(), part_.string(), remedy(path_));
+  DS_CHECK(whole || part || done_.empty(), "{} says that {} groups are finished, but {} is not there\n       {}",
+           state_.string(), done_.size(), part_.string(), remedy(path_));
   if (whole && done_.size() == groups_.size() && redone_ == 0) {
     fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   } else {
@@ -89,8 +96,8 @@ void AnswersFile::read_state(const nlohmann::json& state) {
   const nlohmann::json ours = settings_, theirs = state.at("settings");
   for (const auto& [key, value] : ours.items()) {
     const std::string theirs_text = theirs.contains(key) ? theirs.at(key).dump() : "not set";
-    DS_CHECK(theirs_text == value.dump(), "{} was made with {} {}, this run has {}\n       {}", path_.string(), key, theirs_text,
-             value.dump(), remedy(path_));
+    DS_CHECK(theirs_text == value.dump(), "{} was made with {} {}, this run has {}\n       {}", path_.string(), key,
+             theirs_text, value.dump(), remedy(path_));
   }
   for (const auto& json : state.at("groups")) {
     const AnswersGroup group = group_from_json(json);
@@ -102,8 +109,8 @@ void AnswersFile::read_state(const nlohmann::json& state) {
       continue;
     }
     DS_CHECK(last && i < groups_.size() && groups_[i].prompts > group.prompts,
-             "{} was made from other prompts: its group {} of {} prompts is not the same as this run's\n       {}", path_.string(), i + 1,
-             group.prompts, remedy(path_));
+             "{} was made from other prompts: its group {} of {} prompts is not the same as this run's\n       {}",
+             path_.string(), i + 1, group.prompts, remedy(path_));
     redone_ = group.prompts;
   }
 }
@@ -115,14 +122,16 @@ void AnswersFile::cut_torn_end() {
   for (int64_t at = 0; at < bytes;) {
     const auto wanted = static_cast<size_t>(std::min<int64_t>(bytes - at, static_cast<int64_t>(buffer.size())));
     const ssize_t got = ::pread(fd_, buffer.data(), wanted, at);
-    DS_CHECK(got > 0, "{} has {} bytes, its state says {}: it was cut or changed after it was written\n       {}", path_.string(), at,
-             bytes, remedy(path_));
+    DS_CHECK(got > 0, "{} has {} bytes, its state says {}: it was cut or changed after it was written\n       {}",
+             path_.string(), at, bytes, remedy(path_));
     crc = crc32(crc, buffer.data(), static_cast<size_t>(got));
     at += got;
   }
-  DS_CHECK(done_.empty() || crc == done_.back().crc, "{}: its bytes are not those that were written: it was changed since\n       {}",
-           path_.string(), remedy(path_));
-  DS_CHECK(::ftruncate(fd_, bytes) == 0, "{}: cannot be cut to its {} good bytes: {}", path_.string(), bytes, std::strerror(errno));
+  DS_CHECK(done_.empty() || crc == done_.back().crc,
+           "{}: its bytes are not those that were written: it was changed since\n       {}", path_.string(),
+           remedy(path_));
+  DS_CHECK(::ftruncate(fd_, bytes) == 0, "{}: cannot be cut to its {} good bytes: {}", path_.string(), bytes,
+           std::strerror(errno));
 }
 
 void AnswersFile::append(const std::string& lines, AnswersGroup counts) {
@@ -132,7 +141,9 @@ void AnswersFile::append(const std::string& lines, AnswersGroup counts) {
   for (size_t sent = 0; sent < lines.size();) {
     const ssize_t wrote = ::pwrite(fd_, lines.data() + sent, lines.size() - sent, at);
     if (wrote < 0 && errno == EINTR) continue;
-    DS_CHECK(wrote > 0, "{}: cannot be written: {}\n       {} of {} prompts are answered and kept; make room and run the same command again",
+    DS_CHECK(wrote > 0,
+             "{}: cannot be written: {}\n       {} of {} prompts are answered and kept; make room and run the same "
+             "command again",
              part_.string(), std::strerror(errno), done_.size() * static_cast<size_t>(groups_.front().prompts),
              groups_.size() * static_cast<size_t>(groups_.front().prompts));
     sent += static_cast<size_t>(wrote);
@@ -148,12 +159,14 @@ void AnswersFile::append(const std::string& lines, AnswersGroup counts) {
 }
 
 void AnswersFile::finish() {
-  DS_CHECK(done_.size() == groups_.size(), "{}: {} of {} groups are finished", path_.string(), done_.size(), groups_.size());
+  DS_CHECK(done_.size() == groups_.size(), "{}: {} of {} groups are finished", path_.string(), done_.size(),
+           groups_.size());
   if (fs::exists(part_)) commit_file(part_, path_);
 }
 
 void AnswersFile::write_state() const {
-  nlohmann::ordered_json state = {{"format", kFormat}, {"settings", settings_}, {"groups", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json state = {
+      {"format", kFormat}, {"settings", settings_}, {"groups", nlohmann::ordered_json::array()}};
   for (const AnswersGroup& group : done_) state["groups"].push_back(to_json(group));
   write_file(state_, state.dump(1) + "\n");
 }

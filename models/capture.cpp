@@ -44,7 +44,8 @@ std::vector<FeatureSample> capture_batch(const Target& target, const Corpus& cor
     sample.loss_mask = at::tensor(row.mask, at::kByte);
     sample.taps = output.taps[r].slice(0, 0, length).to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
     if (options.last) sample.last = output.hidden[r].slice(0, 0, length).to(at::kCPU, at::kFloat, false, true);
-    const bool finite = sample.taps.isfinite().all().item<bool>() && (!options.last || sample.last.isfinite().all().item<bool>());
+    const bool finite =
+        sample.taps.isfinite().all().item<bool>() && (!options.last || sample.last.isfinite().all().item<bool>());
     DS_CHECK(finite,
              "row {} ({}) of the corpus: the target's features of its {} tokens are not all finite\n"
              "       a target in float16 overflows on some rows; check the weights, or leave the row out of the corpus",
@@ -74,7 +75,8 @@ std::vector<std::pair<int64_t, int64_t>> capture_batches(const std::vector<int64
 }
 
 void capture_rows(const Target& target, const Corpus& corpus, int64_t first_row, const CaptureOptions& options,
-                  const std::function<void(const FeatureSample&)>& write, const std::function<void(int64_t tokens)>& progress) {
+                  const std::function<void(const FeatureSample&)>& write,
+                  const std::function<void(int64_t tokens)>& progress) {
   const at::NoGradGuard no_grad;
   std::vector<int64_t> lengths;
   for (int64_t row = 0; row < corpus.rows(); ++row) lengths.push_back(corpus.length(row));

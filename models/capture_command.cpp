@@ -25,15 +25,19 @@ struct CaptureCommand {
   std::string target, corpus, output, config, dtype = "float32", json;
   std::vector<std::string> assignments;
   std::vector<int64_t> taps;
-  int64_t drafter_layers = 0;
+  int64_t drafter_layers = 0, shard_bytes = int64_t{256} << 20;
   CaptureOptions capture;
   DeviceOptions device;
 };
 
-// The taps to capture: given, or those that the recipe's drafter reads, or the default ones of a drafter with so many layers.
+// The taps to capture: given, or those that the recipe's drafter reads, or the default ones of a drafter with so many
+// layers.
 std::vector<int64_t> choose_taps(const CaptureCommand& options, const HfConfig& target) {
-  const int ways = (options.taps.empty() ? 0 : 1) + (options.drafter_layers > 0 ? 1 : 0) + (options.config.empty() ? 0 : 1);
-  DS_CHECK(ways == 1, "say which taps to capture in one way: --config RECIPE (those its drafter reads), --taps 1,8,15, or --drafter-layers N");
+  const int ways =
+      (options.taps.empty() ? 0 : 1) + (options.drafter_layers > 0 ? 1 : 0) + (options.config.empty() ? 0 : 1);
+  DS_CHECK(ways == 1,
+           "say which taps to capture in one way: --config RECIPE (those its drafter reads), --taps 1,8,15, or "
+           "--drafter-layers N");
   DS_CHECK(options.assignments.empty() || !options.config.empty(), "--set changes a recipe, and --config names none");
   std::vector<int64_t> taps = options.taps;
   if (options.drafter_layers > 0) taps = default_taps(target.num_hidden_layers, options.drafter_layers);
@@ -60,8 +64,8 @@ int64_t check_rows(const Corpus& corpus, const std::string& path, const HfConfig
   for (int64_t row = 0; row < corpus.rows(); ++row) {
     const int64_t length = corpus.length(row);
     DS_CHECK(length <= target.max_position_embeddings,
-             "{}: row {} has {} tokens, the target {} positions\n       prepare it again with --max-length {}", path, row, length,
-             target.max_position_embeddings, target.max_position_embeddings);
+             "{}: row {} has {} tokens, the target {} positions\n       prepare it again with --max-length {}", path,
+             row, length, target.max_position_embeddings, target.max_position_embeddings);
     tokens += length;
   }
   return tokens;
@@ -82,9 +86,10 @@ void capture(CaptureCommand& options) {
   const Corpus corpus = Corpus::open(options.corpus);
   const std::string tokenizer_hash = Tokenizer::load(options.target).hash();
   DS_CHECK(corpus.tokenizer_hash() == tokenizer_hash,
-           "{}: made with another tokenizer: the corpus says {}, {} has {}\n       make it again:  draftsmith prepare --target {} --input ROWS --output {}",
-           options.corpus, corpus.tokenizer_hash().substr(0, 12), options.target, tokenizer_hash.substr(0, 12), options.target,
-           options.corpus);
+           "{}: made with another tokenizer: the corpus says {}, {} has {}\n       make it again:  draftsmith prepare "
+           "--target {} --input ROWS --output {}",
+           options.corpus, corpus.tokenizer_hash().substr(0, 12), options.target, tokenizer_hash.substr(0, 12),
+           options.target, options.corpus);
   const int64_t tokens = check_rows(corpus, options.corpus, config);
   StoreIdentity identity;
   identity.target_hash = WeightFolder::open(options.target).weight_hash();
@@ -95,7 +100,7 @@ void capture(CaptureCommand& options) {
   identity.dtype = options.dtype;
   identity.with_last = options.capture.last;
 
-  FeatureStoreWriter writer(options.output, identity, corpus.rows());
+  FeatureStoreWriter writer(options.output, identity, corpus.rows(), options.shard_bytes);
   const int64_t done = writer.rows_done();
   int64_t tokens_done = 0;
   for (int64_t row = 0; row < done; ++row) tokens_done += corpus.length(row);
@@ -113,13 +118,15 @@ void capture(CaptureCommand& options) {
 
   double seconds = 0;
   if (done < corpus.rows()) {
-    use_product_library(ProductLibrary::kOpenBlas);  // a measured choice may fall otherwise when the run goes on, and with it the last bits
+    use_product_library(ProductLibrary::kOpenBlas);  // a measured choice may fall otherwise when the run goes on, and
+                                                     // with it the last bits
     TargetOptions target_options;
     target_options.device = device;
     const std::unique_ptr<Target> target = load_target(options.target, target_options);
     Progress progress("capture", tokens, "tokens", tokens_done);
-    capture_rows(*target, corpus, done, options.capture, [&](const FeatureSample& sample) { writer.append(sample); },
-                 [&](int64_t more) { progress.advance(more); });
+    capture_rows(
+        *target, corpus, done, options.capture, [&](const FeatureSample& sample) { writer.append(sample); },
+        [&](int64_t more) { progress.advance(more); });
     progress.finish();
     seconds = progress.seconds();
   }
@@ -144,20 +151,37 @@ void capture(CaptureCommand& options) {
 void add_capture_command(CLI::App& app) {
   auto options = std::make_shared<CaptureCommand>();
   CaptureCommand& o = *options;
-  CLI::App* command = app.add_subcommand("capture", "corpus + target -> feature store; goes on where a killed run stopped");
+  CLI::App* command =
+      app.add_subcommand("capture", "corpus + target -> feature store; goes on where a killed run stopped");
   command->add_option("--target", o.target, "HF folder of the target")->required()->check(CLI::ExistingDirectory);
-  command->add_option("--corpus", o.corpus, "corpus that `draftsmith prepare` wrote")->required()->check(CLI::ExistingFile);
+  command->add_option("--corpus", o.corpus, "corpus that `draftsmith prepare` wrote")
+      ->required()
+      ->check(CLI::ExistingFile);
   command->add_option("--output", o.output, "folder of the feature store")->required();
-  command->add_option("--config", o.config, "recipe whose drafter says which taps to capture")->check(CLI::ExistingFile);
+  command->add_option("--config", o.config, "recipe whose drafter says which taps to capture")
+      ->check(CLI::ExistingFile);
   command->add_option("--set", o.assignments, "section.key=value, changes the recipe");
   command->add_option("--taps", o.taps, "tap ids: l is the residual stream after 0-based layer l")->delimiter(',');
-  command->add_option("--drafter-layers", o.drafter_layers, "the default taps of a drafter with so many layers")->check(CLI::Range(1, 64));
-  command->add_option("--dtype", o.dtype, "of the features on disk")->check(CLI::IsMember({"float32", "bfloat16"}))->capture_default_str();
-  command->add_flag("--last", o.capture.last, "also the state after the final norm, which objectives with a teacher need");
-  command->add_option("--batch-tokens", o.capture.batch_tokens, "most tokens of one forward")->check(CLI::Range(1, 1 << 24))->capture_default_str();
+  command->add_option("--drafter-layers", o.drafter_layers, "the default taps of a drafter with so many layers")
+      ->check(CLI::Range(1, 64));
+  command->add_option("--dtype", o.dtype, "of the features on disk")
+      ->check(CLI::IsMember({"float32", "bfloat16"}))
+      ->capture_default_str();
+  command->add_flag("--last", o.capture.last,
+                    "also the state after the final norm, which objectives with a teacher need");
+  command->add_option("--batch-tokens", o.capture.batch_tokens, "most tokens of one forward")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command
+      ->add_option("--shard-bytes", o.shard_bytes,
+                   "a file of the store ends behind so many bytes; what a killed run loses at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
   command->add_option("--json", o.json, "write the summary there");
   add_device_options(*command, o.device);
-  command->footer("example:\n  draftsmith capture --target models/SmolLM2-135M-Instruct --corpus corpus.h5 --output features --drafter-layers 5");
+  command->footer(
+      "example:\n  draftsmith capture --target models/SmolLM2-135M-Instruct --corpus corpus.h5 --output features "
+      "--drafter-layers 5");
   command->callback([options] { capture(*options); });
 }
 

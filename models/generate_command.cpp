@@ -34,7 +34,8 @@ struct GenerateOptions {
 
 void read_assignments(GenerateOptions& options) {
   options.prompts.render.variables = template_variables(options.variables);
-  for (const std::string& text : options.roles) options.prompts.read.role_map.insert(split_assignment(text, "--role-map"));
+  for (const std::string& text : options.roles)
+    options.prompts.read.role_map.insert(split_assignment(text, "--role-map"));
 }
 
 // Prompts of each group: consecutive rows, so that groups depend on nothing but the input and --batch.
@@ -81,7 +82,8 @@ std::string answer_group(const Target& target, const Tokenizer& tokenizer, const
                          const GenerateOptions& options, const BatchOptions& batch, AnswersGroup& counts,
                          const std::function<void(int64_t, int64_t)>& progress) {
   std::vector<BatchPrompt> prompts;
-  for (int64_t i = 0; i < count; ++i) prompts.push_back({rows[i].tokens, row_seed(options.seed, rows[i].conversation.id)});
+  for (int64_t i = 0; i < count; ++i)
+    prompts.push_back({rows[i].tokens, row_seed(options.seed, rows[i].conversation.id)});
   const std::vector<BatchAnswer> answers = generate_group(target, prompts, batch, progress);
   std::string lines;
   for (int64_t i = 0; i < count; ++i) {
@@ -101,13 +103,14 @@ std::string answer_group(const Target& target, const Tokenizer& tokenizer, const
 
 void check_drops(const Summary& summary, double most) {
   int64_t dropped = summary.rows_dropped();
-  if (const auto chosen = summary.dropped.find("beyond --limit"); chosen != summary.dropped.end()) dropped -= chosen->second;
+  if (const auto chosen = summary.dropped.find("beyond --limit"); chosen != summary.dropped.end())
+    dropped -= chosen->second;
   DS_CHECK(static_cast<double>(dropped) <= most * static_cast<double>(summary.rows_in),
            "{} is more than --max-drop-fraction {} allows; mend the rows or allow more", summary.rows_line(), most);
 }
 
-void finish_summary(Summary& summary, const AnswersFile& file, const GenerateOptions& options, int64_t replaced, double seconds,
-                    int64_t made) {
+void finish_summary(Summary& summary, const AnswersFile& file, const GenerateOptions& options, int64_t replaced,
+                    double seconds, int64_t made) {
   AnswersGroup sum;
   for (const AnswersGroup& group : file.done()) {
     sum.kept += group.kept;
@@ -129,7 +132,8 @@ void finish_summary(Summary& summary, const AnswersFile& file, const GenerateOpt
   say("answers", "{} tokens, {:.0f} a row; {} cut at {} tokens", with_commas(sum.tokens),
       static_cast<double>(sum.tokens) / static_cast<double>(std::max<int64_t>(1, sum.kept + sum.dropped_cut)),
       with_commas(sum.cut + sum.dropped_cut), options.max_new_tokens);
-  if (replaced > 0) say("replaced", "{} rows ended in an answer; the target's own stands in its place", with_commas(replaced));
+  if (replaced > 0)
+    say("replaced", "{} rows ended in an answer; the target's own stands in its place", with_commas(replaced));
   say("wrote", "{}", options.output);
   summary.finish();
 }
@@ -167,18 +171,22 @@ void generate(GenerateOptions& options) {
                                            {"--threads", options.device.threads},
                                            {"--device", options.device.device}};
   AnswersFile file(options.output, settings, make_groups(prompts.rows, options.batch));
-  const auto groups = static_cast<int64_t>((prompts.rows.size() + static_cast<size_t>(options.batch) - 1) / static_cast<size_t>(options.batch));
+  const auto groups = static_cast<int64_t>((prompts.rows.size() + static_cast<size_t>(options.batch) - 1) /
+                                           static_cast<size_t>(options.batch));
   const auto finished = static_cast<int64_t>(file.done().size());
   const int64_t rows_finished = std::min<int64_t>(finished * options.batch, static_cast<int64_t>(prompts.rows.size()));
   say("target", "{}  weights {}", options.target, weight_hash.substr(0, 8));
-  say("prompts", "{} in {} groups of {}", with_commas(static_cast<int64_t>(prompts.rows.size())), groups, options.batch);
+  say("prompts", "{} in {} groups of {}", with_commas(static_cast<int64_t>(prompts.rows.size())), groups,
+      options.batch);
   if (finished > 0) say("resumed", "{} prompts are answered already", with_commas(rows_finished));
-  if (file.redone() > 0) say("resumed", "{} prompts of the last, short group are answered again in a longer one", file.redone());
+  if (file.redone() > 0)
+    say("resumed", "{} prompts of the last, short group are answered again in a longer one", file.redone());
 
   int64_t made = 0;
   double seconds = 0;
   if (finished < groups) {
-    use_product_library(ProductLibrary::kOpenBlas);  // a measured choice may fall otherwise when the run goes on, and with it a token
+    use_product_library(
+        ProductLibrary::kOpenBlas);  // a measured choice may fall otherwise when the run goes on, and with it a token
     TargetOptions target_options;
     target_options.device = device;
     const std::unique_ptr<Target> target = load_target(options.target, target_options);
@@ -189,7 +197,8 @@ void generate(GenerateOptions& options) {
     Progress progress("generate", static_cast<int64_t>(prompts.rows.size()), "rows", rows_finished);
     const auto advance = [&](int64_t tokens, int64_t rows) {
       made += tokens;
-      progress.advance(rows, fmt::format("{:.0f} tokens/s", static_cast<double>(made) / std::max(progress.seconds(), 1e-3)));
+      progress.advance(rows,
+                       fmt::format("{:.0f} tokens/s", static_cast<double>(made) / std::max(progress.seconds(), 1e-3)));
     };
     for (int64_t g = finished; g < groups; ++g) {
       const int64_t begin = g * options.batch;
@@ -211,26 +220,49 @@ void generate(GenerateOptions& options) {
 void add_generate_command(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
   GenerateOptions& o = *options;
-  CLI::App* command = app.add_subcommand("generate", "prompts -> conversations answered by the target itself; goes on where a killed run stopped");
+  CLI::App* command = app.add_subcommand(
+      "generate", "prompts -> conversations answered by the target itself; goes on where a killed run stopped");
   command->add_option("--target", o.target, "HF folder of the target")->required()->check(CLI::ExistingDirectory);
-  command->add_option("--input", o.prompts.files, "prompts: JSON Lines or a JSON array of {\"messages\": [...]}; several may be given")->required();
+  command
+      ->add_option("--input", o.prompts.files,
+                   "prompts: JSON Lines or a JSON array of {\"messages\": [...]}; several may be given")
+      ->required();
   command->add_option("--output", o.output, "JSON Lines with the answers")->required();
-  command->add_option("--batch", o.batch, "prompts answered at once")->check(CLI::Range(1, 65536))->capture_default_str();
-  command->add_option("--max-new-tokens", o.max_new_tokens, "longest answer")->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  command->add_option("--temperature", o.sampling.temperature, "0: greedy")->check(CLI::Range(0.0, 100.0))->capture_default_str();
-  command->add_option("--top-k", o.sampling.top_k, "draw from the k most probable tokens; 0: off")->check(CLI::Range(0, 1 << 24))->capture_default_str();
-  command->add_option("--top-p", o.sampling.top_p, "draw from the smallest set of this mass; 1: off")->check(CLI::Range(1e-6, 1.0))->capture_default_str();
-  command->add_option("--seed", o.seed, "of the draws; each row has its own stream")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--batch", o.batch, "prompts answered at once")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--max-new-tokens", o.max_new_tokens, "longest answer")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--temperature", o.sampling.temperature, "0: greedy")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command->add_option("--top-k", o.sampling.top_k, "draw from the k most probable tokens; 0: off")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--top-p", o.sampling.top_p, "draw from the smallest set of this mass; 1: off")
+      ->check(CLI::Range(1e-6, 1.0))
+      ->capture_default_str();
+  command->add_option("--seed", o.seed, "of the draws; each row has its own stream")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--system", o.prompts.system, "system message for rows that have none");
-  command->add_option("--template-variable", o.variables, "name=value for the chat template, such as enable_thinking=false");
+  command->add_option("--template-variable", o.variables,
+                      "name=value for the chat template, such as enable_thinking=false");
   command->add_option("--date", o.prompts.render.date, "date for templates that print one, such as 2025-01-31");
   command->add_option("--role-map", o.roles, "name=role for roles that data sets call otherwise");
-  command->add_option("--limit", o.prompts.limit, "answer the first so many prompts; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--limit", o.prompts.limit, "answer the first so many prompts; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--drop-cut", o.drop_cut, "leave out answers that --max-new-tokens cut");
-  command->add_option("--max-drop-fraction", o.max_drop_fraction, "fail when a larger share of the rows cannot be used")->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  command->add_option("--max-drop-fraction", o.max_drop_fraction, "fail when a larger share of the rows cannot be used")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   command->add_option("--json", o.json, "write the summary there");
   add_device_options(*command, o.device);
-  command->footer("example:\n  draftsmith generate --target models/SmolLM2-135M-Instruct --input prompts.jsonl --output answers.jsonl --max-new-tokens 96");
+  command->footer(
+      "example:\n  draftsmith generate --target models/SmolLM2-135M-Instruct --input prompts.jsonl --output "
+      "answers.jsonl --max-new-tokens 96");
   command->callback([options] { generate(*options); });
 }
 

@@ -10,7 +10,8 @@ namespace draftsmith {
 
 namespace {
 
-// Makes a prompt of a conversation: system message in front, answers at its end off. False when nothing is left to answer.
+// Makes a prompt of a conversation: system message in front, answers at its end off. False when nothing is left to
+// answer.
 bool make_prompt(Conversation& conversation, const std::string& system, bool& replaced) {
   nlohmann::ordered_json& messages = conversation.messages;
   replaced = false;
@@ -18,7 +19,9 @@ bool make_prompt(Conversation& conversation, const std::string& system, bool& re
     messages.erase(messages.size() - 1);
     replaced = true;
   }
-  const auto asks = [](const nlohmann::ordered_json& message) { return message.at("role") == "user" || message.at("role") == "tool"; };
+  const auto asks = [](const nlohmann::ordered_json& message) {
+    return message.at("role") == "user" || message.at("role") == "tool";
+  };
   if (messages.empty() || !asks(messages.back())) return false;
   if (!system.empty() && messages.front().at("role") != "system" && messages.front().at("role") != "developer") {
     messages.insert(messages.begin(), nlohmann::ordered_json{{"role", "system"}, {"content", system}});
@@ -29,8 +32,8 @@ bool make_prompt(Conversation& conversation, const std::string& system, bool& re
 
 }  // namespace
 
-GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& tokenizer, const ChatTemplate& chat, const HfConfig& target,
-                             Summary& summary) {
+GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& tokenizer, const ChatTemplate& chat,
+                             const HfConfig& target, Summary& summary) {
   ReadOptions read = options.read;
   read.require_answer = false;
   RenderOptions render = options.render;
@@ -39,7 +42,8 @@ GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& toke
   std::unordered_set<std::string> seen;
   std::string first_drop;
   const auto drop = [&](const std::string& reason, const std::string& where, const std::string& detail) {
-    if (first_drop.empty()) first_drop = fmt::format("{}: {}{}", where, reason, detail.empty() ? "" : " (" + detail + ")");
+    if (first_drop.empty())
+      first_drop = fmt::format("{}: {}{}", where, reason, detail.empty() ? "" : " (" + detail + ")");
     summary.drop(reason);
   };
   ConversationReader reader(options.files, read);
@@ -73,19 +77,22 @@ GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& toke
     }
     const auto length = static_cast<int64_t>(prompt.tokens.size());
     if (length >= target.max_position_embeddings) {
-      drop("prompt too long", row.where, fmt::format("{} tokens, the model has {} positions", length, target.max_position_embeddings));
+      drop("prompt too long", row.where,
+           fmt::format("{} tokens, the model has {} positions", length, target.max_position_embeddings));
       continue;
     }
     DS_CHECK(!prompt.tokens.empty(), "{}: the prompt renders to no token", row.where);
     const int64_t highest = *std::max_element(prompt.tokens.begin(), prompt.tokens.end());
-    DS_CHECK(highest < target.vocab_size,
-             "{}: token {} is outside the target's vocabulary of {}: tokenizer.json and config.json are not of one model", row.where,
-             highest, target.vocab_size);
+    DS_CHECK(
+        highest < target.vocab_size,
+        "{}: token {} is outside the target's vocabulary of {}: tokenizer.json and config.json are not of one model",
+        row.where, highest, target.vocab_size);
     prompts.replaced += replaced ? 1 : 0;
     prompts.rows.push_back(std::move(prompt));
   }
-  DS_CHECK(!prompts.rows.empty(), "no prompt is left of {} rows in {}{}\n       first of them: {}", summary.rows_in, options.files.front(),
-           options.files.size() > 1 ? " and others" : "", first_drop.empty() ? "the files hold no row" : first_drop);
+  DS_CHECK(!prompts.rows.empty(), "no prompt is left of {} rows in {}{}\n       first of them: {}", summary.rows_in,
+           options.files.front(), options.files.size() > 1 ? " and others" : "",
+           first_drop.empty() ? "the files hold no row" : first_drop);
   if (!first_drop.empty()) warn("some rows are not used; the first is {}", first_drop);
   return prompts;
 }
@@ -108,14 +115,17 @@ nlohmann::ordered_json template_variables(const std::vector<std::string>& assign
 }
 
 // What ends an answer: the end tokens of the target's configuration, and the end token that its template's turns carry.
-std::vector<int64_t> stop_tokens(const HfConfig& config, const Tokenizer& tokenizer, const ChatTemplate& chat, const std::string& folder) {
+std::vector<int64_t> stop_tokens(const HfConfig& config, const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                 const std::string& folder) {
   std::vector<int64_t> stop = config.eos_token_ids;
   if (!chat.eos_token().empty()) {
     if (const auto id = tokenizer.token_to_id(chat.eos_token())) stop.push_back(*id);
   }
   std::sort(stop.begin(), stop.end());
   stop.erase(std::unique(stop.begin(), stop.end()), stop.end());
-  DS_CHECK(!stop.empty(), "{}: neither generation_config.json nor config.json nor tokenizer_config.json names an end token\n       set \"eos_token_id\" in {}/generation_config.json",
+  DS_CHECK(!stop.empty(),
+           "{}: neither generation_config.json nor config.json nor tokenizer_config.json names an end token\n       "
+           "set \"eos_token_id\" in {}/generation_config.json",
            folder, folder);
   return stop;
 }

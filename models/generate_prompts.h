@@ -16,9 +16,9 @@ namespace draftsmith {
 struct PromptOptions {
   std::vector<std::string> files;
   ReadOptions read;
-  std::string system;     // put in front of rows that have no system message; empty: none
-  RenderOptions render;   // add_generation_prompt is always on
-  int64_t limit = 0;      // use the first so many usable rows; 0: all
+  std::string system;    // put in front of rows that have no system message; empty: none
+  RenderOptions render;  // add_generation_prompt is always on
+  int64_t limit = 0;     // use the first so many usable rows; 0: all
 };
 
 struct GeneratePrompt {
@@ -31,10 +31,11 @@ struct GeneratePrompts {
   int64_t replaced = 0;  // rows whose last turn was an answer, which the target's own takes the place of
 };
 
-// Reads all files, counting rows in and drops in `summary` (reasons: those of ConversationReader, "template refused", "duplicate", "prompt too
-// long", "beyond --limit"). Throws Error when no row is left or a token is outside the target's vocabulary.
-GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& tokenizer, const ChatTemplate& chat, const HfConfig& target,
-                             Summary& summary);
+// Reads all files, counting rows in and drops in `summary` (reasons: those of ConversationReader, "template refused",
+// "duplicate", "prompt too long", "beyond --limit"). Throws Error when no row is left or a token is outside the
+// target's vocabulary.
+GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& tokenizer, const ChatTemplate& chat,
+                             const HfConfig& target, Summary& summary);
 
 // "name=value" of an option -> name and value. Throws Error naming the option when there is no name or no "=".
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option);
@@ -42,8 +43,9 @@ std::pair<std::string, std::string> split_assignment(const std::string& text, co
 // The --template-variable options: values are JSON where they parse as such, else text.
 nlohmann::ordered_json template_variables(const std::vector<std::string>& assignments);
 
-// What ends an answer, ascending: the end tokens of the target's configuration, and the end token that its template's turns carry. Throws Error when
-// there is none.
-std::vector<int64_t> stop_tokens(const HfConfig& config, const Tokenizer& tokenizer, const ChatTemplate& chat, const std::string& folder);
+// What ends an answer, ascending: the end tokens of the target's configuration, and the end token that its template's
+// turns carry. Throws Error when there is none.
+std::vector<int64_t> stop_tokens(const HfConfig& config, const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                 const std::string& folder);
 
 }  // namespace draftsmith

@@ -14,7 +14,8 @@ namespace {
 
 // A prefix shared by all prompts (the system message, as a rule) is run once when it has at least so many tokens.
 constexpr int64_t kShortestPrefix = 8;
-// Finished rows are taken out when they are this part of the batch: taking them out copies the whole cache, leaving them in costs each step.
+// Finished rows are taken out when they are this part of the batch: taking them out copies the whole cache, leaving
+// them in costs each step.
 constexpr int64_t kDeadPart = 8;
 
 class Group {
@@ -60,14 +61,17 @@ class Group {
     return prompts_.size() > 1 && static_cast<int64_t>(length) >= kShortestPrefix ? static_cast<int64_t>(length) : 0;
   }
 
-  // Prompts in pieces of similar length, each in a cache of its own that is then taken over: little padding, bounded memory.
+  // Prompts in pieces of similar length, each in a cache of its own that is then taken over: little padding, bounded
+  // memory.
   void prefill(KvCache& cache) {
     const int64_t prefix = common_prefix();
     KvCache shared = target_.make_cache(1, std::max<int64_t>(prefix, 1));
     if (prefix > 0) {
       const auto& tokens = prompts_.front().tokens;
       TargetInput input;
-      input.tokens = at::tensor(std::vector<int64_t>(tokens.begin(), tokens.begin() + prefix), at::kLong).unsqueeze(0).to(target_.options().device);
+      input.tokens = at::tensor(std::vector<int64_t>(tokens.begin(), tokens.begin() + prefix), at::kLong)
+                         .unsqueeze(0)
+                         .to(target_.options().device);
       target_.forward(input, shared);
     }
     std::vector<size_t> order(rows_);
@@ -77,7 +81,9 @@ class Group {
       size_t end = begin + 1;
       const auto own = [&](size_t i) { return static_cast<int64_t>(prompts_[order[i]].tokens.size()) - prefix; };
       while (end < order.size() && own(end) * static_cast<int64_t>(end - begin + 1) <= options_.prefill_tokens) ++end;
-      prefill_piece(cache, shared, prefix, {order.begin() + static_cast<std::ptrdiff_t>(begin), order.begin() + static_cast<std::ptrdiff_t>(end)});
+      prefill_piece(
+          cache, shared, prefix,
+          {order.begin() + static_cast<std::ptrdiff_t>(begin), order.begin() + static_cast<std::ptrdiff_t>(end)});
       begin = end;
     }
   }
@@ -137,8 +143,8 @@ class Group {
       if (best.defined()) {
         token = best.data_ptr<int64_t>()[i];
       } else {
-        const Verified drawn = verify_match(logits.narrow(0, static_cast<int64_t>(i), 1), {}, options_.sampling, prompts_[row].seed,
-                                            static_cast<uint64_t>(answer.tokens.size()));
+        const Verified drawn = verify_match(logits.narrow(0, static_cast<int64_t>(i), 1), {}, options_.sampling,
+                                            prompts_[row].seed, static_cast<uint64_t>(answer.tokens.size()));
         token = drawn.next;
       }
       answer.tokens.push_back(token);
@@ -177,7 +183,8 @@ class Group {
 
 }  // namespace
 
-std::vector<BatchAnswer> generate_group(const Target& target, const std::vector<BatchPrompt>& prompts, const BatchOptions& options,
+std::vector<BatchAnswer> generate_group(const Target& target, const std::vector<BatchPrompt>& prompts,
+                                        const BatchOptions& options,
                                         const std::function<void(int64_t, int64_t)>& progress) {
   if (prompts.empty()) return {};
   const at::NoGradGuard no_grad;

@@ -1,8 +1,9 @@
 // Many prompts answered at once: the engine of `generate`.
 //
-// A group of prompts is run together from its first token to its last; finished rows leave the batch. Nothing outside the group reaches its answers,
-// so a run that repeats a group repeats its bytes. Each row has its own random stream, so its text does not depend on who else is in the group
-// (up to the last bits of the sums, which can only matter where two tokens are equally likely).
+// A group of prompts is run together from its first token to its last; finished rows leave the batch. Nothing outside
+// the group reaches its answers, so a run that repeats a group repeats its bytes. Each row has its own random stream,
+// so its text does not depend on who else is in the group (up to the last bits of the sums, which can only matter where
+// two tokens are equally likely).
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,10 @@ struct BatchAnswer {
   bool stopped = false;  // by a stop token (else by the limit)
 };
 
-// Answers in the order of the prompts. `progress`, when given, is called with the tokens made and the rows finished since its last call.
-// Throws Error for an empty prompt or one that fills the model's positions.
-std::vector<BatchAnswer> generate_group(const Target& target, const std::vector<BatchPrompt>& prompts, const BatchOptions& options,
+// Answers in the order of the prompts. `progress`, when given, is called with the tokens made and the rows finished
+// since its last call. Throws Error for an empty prompt or one that fills the model's positions.
+std::vector<BatchAnswer> generate_group(const Target& target, const std::vector<BatchPrompt>& prompts,
+                                        const BatchOptions& options,
                                         const std::function<void(int64_t tokens, int64_t rows)>& progress = {});
 
 }  // namespace draftsmith

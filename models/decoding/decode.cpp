@@ -59,8 +59,8 @@ at::Tensor token_row(const std::vector<int64_t>& tokens, at::Device device) {
 struct Step {
   at::Tensor logits, taps;
 };
-Step run_target(const Target& target, KvCache& cache, const std::vector<int64_t>& tokens, const std::vector<int64_t>& taps,
-                int64_t rows) {
+Step run_target(const Target& target, KvCache& cache, const std::vector<int64_t>& tokens,
+                const std::vector<int64_t>& taps, int64_t rows) {
   TargetInput input;
   input.tokens = token_row(tokens, target.options().device);
   input.taps = taps;
@@ -105,8 +105,8 @@ class Decoder {
     result_.seconds_prefill = watch.lap();
   }
 
-  // One round: draft, verify in one forward of [anchor, drafted...], commit, crop. The cache then holds every committed token but the
-  // last, which is the next anchor.
+  // One round: draft, verify in one forward of [anchor, drafted...], commit, crop. The cache then holds every committed
+  // token but the last, which is the next anchor.
   void round(KvCache& cache) {
     Stopwatch watch;
     const int64_t anchor = result_.tokens.back();
@@ -139,8 +139,8 @@ class Decoder {
     // The round commits one token more than it accepts, so no more than this can be used.
     const int64_t most = proposer_ == nullptr ? 0 : std::min(proposer_->depth(), limit_ - generated() - 1);
     if (most <= 0) return {};
-    Proposal proposal =
-        proposer_->propose(anchor, most, draft_sampling_, derive_seed(options_.seed, "draft", static_cast<uint64_t>(generated())));
+    Proposal proposal = proposer_->propose(anchor, most, draft_sampling_,
+                                           derive_seed(options_.seed, "draft", static_cast<uint64_t>(generated())));
     DS_CHECK(static_cast<int64_t>(proposal.tokens.size()) <= most, "{} tokens were proposed where {} were asked for",
              proposal.tokens.size(), most);
     return proposal;
@@ -152,16 +152,15 @@ class Decoder {
     if (options_.rule == VerifyRule::kTargetMatch || options_.sampling.temperature == 0) {
       return verify_match(logits, proposal, options_.sampling, options_.seed, index);
     }
-    return verify_speculative(logits, proposal, proposer_ != nullptr ? proposer_->vocabulary() : full, options_.sampling,
-                              options_.seed, index);
+    return verify_speculative(logits, proposal, proposer_ != nullptr ? proposer_->vocabulary() : full,
+                              options_.sampling, options_.seed, index);
   }
 
   // Takes the accepted tokens and the one after them, up to a stop token; returns how many it took.
   int64_t commit(const at::Tensor& logits, const Proposal& proposal, const Verified& verified) {
     int64_t count = 0;
     while (count <= verified.accepted && !result_.stopped) {
-      const int64_t token =
-          count < verified.accepted ? proposal.tokens[static_cast<size_t>(count)] : verified.next;
+      const int64_t token = count < verified.accepted ? proposal.tokens[static_cast<size_t>(count)] : verified.next;
       result_.tokens.push_back(token);
       result_.stopped = std::find(options_.stop.begin(), options_.stop.end(), token) != options_.stop.end();
       ++count;
@@ -190,19 +189,22 @@ const DraftVocabulary& Proposer::vocabulary() const {
   return full;
 }
 
-std::unique_ptr<Proposer> make_proposer(const Drafter& drafter) { return std::make_unique<DrafterProposer>(drafter); }
+std::unique_ptr<Proposer> make_proposer(const Drafter& drafter) {
+  return std::make_unique<DrafterProposer>(drafter);
+}
 
 int64_t new_token_limit(const HfConfig& config, int64_t prompt_tokens, int64_t max_new_tokens) {
   DS_CHECK(prompt_tokens > 0, "the prompt is empty: there is no token to decode from");
   DS_CHECK(max_new_tokens > 0, "max new tokens is {}; it must be at least 1", max_new_tokens);
   const int64_t positions = config.max_position_embeddings;
   DS_CHECK(positions == 0 || prompt_tokens < positions,
-           "the prompt has {} tokens and the model {} positions: nothing can follow it; shorten the prompt", prompt_tokens, positions);
+           "the prompt has {} tokens and the model {} positions: nothing can follow it; shorten the prompt",
+           prompt_tokens, positions);
   return positions == 0 ? max_new_tokens : std::min(max_new_tokens, positions - prompt_tokens);
 }
 
-DecodeResult decode(const Target& target, Proposer* proposer, const std::vector<int64_t>& prompt, const DecodeOptions& options,
-                    bool want_gaps) {
+DecodeResult decode(const Target& target, Proposer* proposer, const std::vector<int64_t>& prompt,
+                    const DecodeOptions& options, bool want_gaps) {
   const at::NoGradGuard no_grad;
   return Decoder(target, proposer, options, want_gaps).run(prompt);
 }

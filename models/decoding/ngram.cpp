@@ -16,7 +16,8 @@ using Context = std::array<int32_t, NgramTable::kContext>;
 struct ContextHash {
   size_t operator()(const Context& context) const {
     uint64_t hash = 0xcbf29ce484222325ULL;
-    for (const int32_t token : context) hash = (hash ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15ULL, hash ^= hash >> 29;
+    for (const int32_t token : context)
+      hash = (hash ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15ULL, hash ^= hash >> 29;
     return static_cast<size_t>(hash);
   }
 };
@@ -35,7 +36,8 @@ struct Continuations {
     seen.emplace_back(token, 1);
   }
   int64_t best() const {
-    const auto most = std::max_element(seen.begin(), seen.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::max_element(seen.begin(), seen.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     return most->first;  // max_element gives the first of equals
   }
 };
@@ -126,7 +128,8 @@ std::unique_ptr<Proposer> make_ngram_proposer(const NgramTable& table, int64_t d
 
 DecodeResult simulate_rounds(Proposer& proposer, const std::vector<int64_t>& prompt, const std::vector<int64_t>& output,
                              int64_t max_new_tokens) {
-  DS_CHECK(proposer.taps().empty(), "this proposer reads the target's features: its rounds cannot be known without running the target");
+  DS_CHECK(proposer.taps().empty(),
+           "this proposer reads the target's features: its rounds cannot be known without running the target");
   const auto length = static_cast<int64_t>(output.size());
   DS_CHECK(length <= max_new_tokens, "the answer has {} tokens, more than the limit of {}", length, max_new_tokens);
   DecodeResult result;

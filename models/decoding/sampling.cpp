@@ -14,8 +14,8 @@ namespace draftsmith {
 
 namespace {
 
-// Ids of one row from the most to the least probable, ties to the lower id. Only as many as asked for are put in order: a nucleus
-// of a real model holds a few dozen of fifty thousand tokens.
+// Ids of one row from the most to the least probable, ties to the lower id. Only as many as asked for are put in order:
+// a nucleus of a real model holds a few dozen of fifty thousand tokens.
 class Ranking {
  public:
   Ranking(const float* values, int64_t size) : values_(values), ids_(static_cast<size_t>(size)) {
@@ -70,7 +70,8 @@ void check_options(const SamplingOptions& options) {
   DS_CHECK(options.temperature >= 0 && std::isfinite(options.temperature),
            "temperature is {}; it must be 0 (greedy) or a positive number", options.temperature);
   DS_CHECK(options.top_k >= 0, "top-k is {}; it must be 0 (off) or positive", options.top_k);
-  DS_CHECK(options.top_p > 0 && options.top_p <= 1, "top-p is {}; it must be above 0 and at most 1 (off)", options.top_p);
+  DS_CHECK(options.top_p > 0 && options.top_p <= 1, "top-p is {}; it must be above 0 and at most 1 (off)",
+           options.top_p);
 }
 
 // Token of one row of logits [V] under the options with the uniform number u.
@@ -79,7 +80,9 @@ int64_t choose(const at::Tensor& logits, const SamplingOptions& options, double 
 }
 
 // The accept test has its own stream: a uniform number is used for one decision only.
-uint64_t accept_seed(uint64_t seed) { return derive_seed(seed, "accept"); }
+uint64_t accept_seed(uint64_t seed) {
+  return derive_seed(seed, "accept");
+}
 
 }  // namespace
 
@@ -99,7 +102,8 @@ at::Tensor probabilities(const at::Tensor& logits, const SamplingOptions& option
 }
 
 double uniform(uint64_t seed, uint64_t index) {
-  // SplitMix64 (Steele, Lea, Flood 2014), jumped to `index`; twice, so that neighbouring seeds share no stretch of a stream.
+  // SplitMix64 (Steele, Lea, Flood 2014), jumped to `index`; twice, so that neighbouring seeds share no stretch of a
+  // stream.
   const auto mix = [](uint64_t z) {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
@@ -116,8 +120,10 @@ int64_t draw(const at::Tensor& probabilities, double u) {
   const int64_t size = row.numel();
   double total = 0;
   for (int64_t i = 0; i < size; ++i) total += p[i];
-  DS_CHECK(std::isfinite(total) && total > 0,
-           "the distribution of the next token sums to {}: the model gave logits that are not finite; check its weights", total);
+  DS_CHECK(
+      std::isfinite(total) && total > 0,
+      "the distribution of the next token sums to {}: the model gave logits that are not finite; check its weights",
+      total);
   double sum = 0;
   int64_t last = 0;
   for (int64_t i = 0; i < size; ++i) {
@@ -133,8 +139,8 @@ Verified verify_match(const at::Tensor& logits, const Proposal& proposal, const 
                       uint64_t first_index) {
   check_options(options);
   const auto drafted = static_cast<int64_t>(proposal.tokens.size());
-  DS_CHECK(logits.dim() == 2 && logits.size(0) == drafted + 1, "verification of {} drafted tokens needs {} rows of logits, not {}",
-           drafted, drafted + 1, logits.size(0));
+  DS_CHECK(logits.dim() == 2 && logits.size(0) == drafted + 1,
+           "verification of {} drafted tokens needs {} rows of logits, not {}", drafted, drafted + 1, logits.size(0));
   const bool greedy = options.temperature == 0;
   at::Tensor best;
   if (greedy) {
@@ -154,10 +160,11 @@ Verified verify_match(const at::Tensor& logits, const Proposal& proposal, const 
 Verified verify_speculative(const at::Tensor& logits, const Proposal& proposal, const DraftVocabulary& vocabulary,
                             const SamplingOptions& options, uint64_t seed, uint64_t first_index) {
   const auto drafted = static_cast<int64_t>(proposal.tokens.size());
-  DS_CHECK(logits.dim() == 2 && logits.size(0) == drafted + 1, "verification of {} drafted tokens needs {} rows of logits, not {}",
-           drafted, drafted + 1, logits.size(0));
-  DS_CHECK(!proposal.q.defined() || proposal.q.size(0) == drafted, "a proposal of {} tokens came with {} rows of probabilities",
-           drafted, proposal.q.defined() ? proposal.q.size(0) : 0);
+  DS_CHECK(logits.dim() == 2 && logits.size(0) == drafted + 1,
+           "verification of {} drafted tokens needs {} rows of logits, not {}", drafted, drafted + 1, logits.size(0));
+  DS_CHECK(!proposal.q.defined() || proposal.q.size(0) == drafted,
+           "a proposal of {} tokens came with {} rows of probabilities", drafted,
+           proposal.q.defined() ? proposal.q.size(0) : 0);
   Verified verified;
   for (int64_t i = 0; i < drafted; ++i) {
     const auto index = first_index + static_cast<uint64_t>(i);
@@ -173,7 +180,8 @@ Verified verify_speculative(const at::Tensor& logits, const Proposal& proposal, 
     }
     const double ratio = p[token].item<double>() / q[token].item<double>();
     DS_CHECK(!std::isnan(ratio) && q[token].item<double>() > 0,
-             "slot {} drafted token {} to which its own distribution gives no mass; q is not what it was drawn from", i + 1, token);
+             "slot {} drafted token {} to which its own distribution gives no mass; q is not what it was drawn from",
+             i + 1, token);
     if (uniform(accept_seed(seed), index) < ratio) {
       ++verified.accepted;
       continue;
