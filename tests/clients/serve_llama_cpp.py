@@ -80,10 +80,14 @@ def post(server, path, body):
 
 
 def metrics(server):
-    """Counters of /metrics whose names speak of drafts."""
+    """The server's counters of drafts: how many, tokens in them, tokens accepted (also by position)."""
     with urllib.request.urlopen(server.listening_address + "/metrics") as response:
         text = response.read().decode()
-    return {name: float(value) for name, value in re.findall(r"^llamacpp:(\S*(?:draft|spec|accept)\S*) (\S+)$", text, re.M)}
+    counters = {name: float(value) for name, value in re.findall(r"^llamacpp:spec_decode_num_(\S+) (\S+)$", text, re.M)}
+    for name in ("drafts_total", "accepted_tokens_total"):
+        if name not in counters:
+            sys.exit(f"error: this server's /metrics has no spec_decode_num_{name}; tests/requirements-clients.txt pins one that has")
+    return counters
 
 
 def answer(server, prompt, limit):
@@ -143,19 +147,19 @@ def main():
     def total(key):
         return sum(result[key] for result in results)
 
-    # Every draft ends in one token of the target; the first token of an answer comes with the prefill.
-    drafts = total("predicted") - len(results) - total("accepted")
-    ours_rounds = sum(len(row["accepted"]) for row in rows)
+    drafts, accepted = counters["drafts_total"], counters["accepted_tokens_total"]
+    # draftsmith's rounds that drafted: without the last one of an answer that had room for one more token only.
+    ours = [taken for row in rows for asked, taken in zip(row["proposed"], row["accepted"]) if asked > 0]
     served = {
-        "tau": 1 + total("accepted") / max(1, drafts),
+        "tau": 1 + accepted / max(1, drafts),
         "tau_definition": "1 + accepted / drafts in llama.cpp's server, bonus token included",
-        "tau_draftsmith": 1 + sum(sum(row["accepted"]) for row in rows) / max(1, ours_rounds),
+        "tau_draftsmith": 1 + sum(ours) / max(1, len(ours)),
         "tokens_per_second_plain": total("predicted_plain") / total("seconds_plain"),
         "tokens_per_second_speculative": total("predicted") / total("seconds_speculative"),
         "identical": total("identical"),
         "identical_to_draftsmith": total("identical_to_draftsmith"),
         "outputs_total": len(results),
-        "drafts": drafts, "drafted": total("drafted"), "accepted": total("accepted"),
+        "drafts": drafts, "drafted": total("drafted"), "accepted": accepted,
         "target": os.path.basename(target), "block": block, "threads": arguments.threads, "runtime": runtime(),
         "counters": counters, "rows": results,
     }
