@@ -230,7 +230,8 @@ void write_safetensors(const std::string& path, std::vector<PlannedTensor> tenso
     at = end;
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
+  // The data begins at a whole cache line: a mapped matrix is then read without loads that straddle two.
+  text.append((64 - (8 + text.size()) % 64) % 64, ' ');
 
   AtomicFile file(path);
   const uint64_t length = text.size();

@@ -3,9 +3,10 @@
 
 namespace draftsmith {
 
-// Settles how OpenMP threads wait (libgomp reads that once, when it is loaded) and executes the program again when the environment did not
-// say so yet. Two thread pools live in this process, LibTorch's and OpenBLAS's; spinning threads of one cost the other half of its speed.
-// A variable that the caller set is left as it is. Call first in main().
+// Settles how OpenMP threads wait (libgomp reads that once, when it is loaded) and executes the program again when the
+// environment did not say so yet. A variable that the caller set is left as it is. Call first in main(). Programs with
+// a main of their own (tests, benches) take what the environment says; results are the same, only times differ. The
+// tests' CMake file sets the same for ctest, tests/bench/run for the benches.
 void prepare_process(char** argv);
 
 }  // namespace draftsmith

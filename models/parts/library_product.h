@@ -20,7 +20,7 @@ enum class ProductLibrary { kOpenBlas, kAten };
 void library_product(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, bool add);
 void library_product(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, bool add, ProductLibrary library);
 
-// The library in use. Measured at the first question, about 30 ms; ATen must be clearly faster to be taken, so that
+// The library in use. Measured at the first question, about 20 ms; ATen must be clearly faster to be taken, so that
 // noise on the machine does not change the choice, and with it the last bits of a training run, between two runs.
 ProductLibrary product_library();
 // From now on this one: a resumed run takes what it began with.

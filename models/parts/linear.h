@@ -5,7 +5,7 @@
 // (other dtypes, CUDA) goes to ATen. Differentiable in x, weight and bias with the same back-ends in backward; a weight
 // that needs no gradient costs none.
 //
-// Up to 16 rows (kThinRows) row i of the result is, bit for bit, what that row alone would give (thin_kernel.h).
+// Up to 32 rows (kThinRows) row i of the result is, bit for bit, what that row alone would give (thin_kernel.h).
 // Write draftsmith::linear and draftsmith::matmul: an unqualified call with tensors finds at::linear and at::matmul
 // too, and is ambiguous.
 #pragma once

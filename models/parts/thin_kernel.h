@@ -39,7 +39,7 @@ void thin_product(const ThinProduct& product);
 void thin_product(const ThinProduct& product, ThinLanes lanes);
 
 // Up to how many rows it beats the library's product (tests/bench/linear_bench prints the crossing).
-inline constexpr int64_t kThinRows = 16;
+inline constexpr int64_t kThinRows = 32;
 
 // One source each, compiled for its instruction set: columns [begin, end) of y, on the calling thread.
 namespace thin_detail {
