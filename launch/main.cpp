@@ -12,6 +12,7 @@
 #include "models/capture_command.h"
 #include "models/generate_command.h"
 #include "models/import_command.h"
+#include "train/report_command.h"
 #include "train/train_command.h"
 
 namespace {
@@ -28,6 +29,7 @@ constexpr AddCommand kCommands[] = {
     draftsmith::add_train_command,
     draftsmith::add_export_command,
     draftsmith::add_evaluate_command,
+    draftsmith::add_report_command,
 };
 
 }  // namespace
