@@ -1,7 +1,7 @@
 // One decode step and one verification of a target: milliseconds of forward + logits for 1, 2, 5, 8 and 16 tokens
 // behind a cache, interleaved in one run. linear_bench tells how much of it the products alone take.
 //
-//   decode_bench FOLDER [rounds [tokens in the cache]]
+//   decode_bench FOLDER [rounds [tokens in the cache [token count ...]]]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -16,11 +16,14 @@ using namespace draftsmith;
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: decode_bench FOLDER [rounds [tokens in the cache]]\n");
+    fmt::print(stderr, "usage: decode_bench FOLDER [rounds [tokens in the cache [token count ...]]]\n");
     return 2;
   }
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 20;
   const int64_t context = argc > 3 ? std::atoll(argv[3]) : 256;
+  std::vector<int64_t> counts{1, 2, 5, 8, 16};
+  if (argc > 4) counts.clear();
+  for (int i = 4; i < argc; ++i) counts.push_back(std::atoll(argv[i]));
   const at::NoGradGuard no_grad;
   const auto target = load_target(argv[1]);
   const int64_t vocabulary = target->config().vocab_size;
@@ -30,7 +33,7 @@ int main(int argc, char** argv) {
 
   std::map<int64_t, std::vector<double>> seconds;
   for (int round = 0; round < rounds; ++round) {
-    for (const int64_t count : {1, 2, 5, 8, 16}) {
+    for (const int64_t count : counts) {
       const at::Tensor next = tokens(count);
       const auto start = std::chrono::steady_clock::now();
       const TargetOutput out = target->forward({.tokens = next, .counts = {}, .taps = {}}, cache);
