@@ -120,8 +120,8 @@ TEST(Gguf, CutAnywhereItIsRefused) {
   const TemporaryFolder folder;
   const std::string whole = read_file(golden("formats.gguf")), path = folder.file("cut.gguf");
   // The last tensor ends inside the last alignment step: what follows is padding.
-  for (size_t at = 0; at + 32 < whole.size(); at += at < 2000 ? 1 : 97) {
-    write_file(path, whole.substr(0, at));
+  for (size_t at = 0; at + 32 < whole.size(); at += at < 2000 ? 3 : 97) {
+    folder.write("cut.gguf", whole.substr(0, at));
     EXPECT_CONTAINS(message_of([&] { read_all(path); }), "cut.gguf: ") << at;
   }
 }
@@ -131,24 +131,24 @@ TEST(Gguf, FlippedBytesEndInAnErrorOrInOtherValuesButNeverInACrash) {
   const std::string whole = read_file(golden("formats.gguf")), path = folder.file("flip.gguf");
   std::mt19937 random(3);
   int refused = 0;
-  for (size_t at = 0; at < 1900; ++at) {
+  for (size_t at = 0; at < 1900; at += 2) {
     std::string bytes = whole;
     bytes[at] = static_cast<char>(at % 3 == 0 ? 0xff : random());
-    write_file(path, bytes);
+    folder.write("flip.gguf", bytes);
     try {
       read_all(path);
     } catch (const Error&) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 300);
+  EXPECT_GT(refused, 150);
 }
 
 TEST(Gguf, FaultsAreNamed) {
   const TemporaryFolder folder;
   const std::string path = folder.file("x.gguf");
   const auto fault = [&](const std::string& bytes) {
-    write_file(path, bytes);
+    folder.write("x.gguf", bytes);
     return message_of([&] { read_all(path); });
   };
   const auto number = [](auto value) { return std::string(reinterpret_cast<const char*>(&value), sizeof(value)); };

@@ -22,7 +22,7 @@ std::string raw_file(const std::string& header, size_t data, int64_t stated = -1
 }
 
 std::string fault_of(const TemporaryFolder& folder, const std::string& bytes) {
-  write_file(folder.file("x.safetensors"), bytes);
+  folder.write("x.safetensors", bytes);
   return message_of([&] { SafetensorsFile::open(folder.file("x.safetensors")); });
 }
 
