@@ -23,7 +23,7 @@ ordered_json evaluation() {
                            {"category", "sums"},
                            {"prompt", "<b>&"},
                            {"tau", tau},
-                           {"pieces", {{"one <two>", 1}, {" three", 2}}}});
+                           {"pieces", ordered_json::parse(R"([["one <two>", 1], [" three", 2]])")}});
   }
   return out;
 }
