@@ -30,19 +30,39 @@ void adamw_on_cpu(const AdamStep& s, int64_t count, int64_t columns, const float
   });
 }
 
+constexpr double kNewtonSchulz[] = {3.4445, -4.7750, 2.0315};
+constexpr int64_t kPanels = 4;  // a symmetric product computes 10 of 16 pieces
+
+// a b for factors whose product is symmetric: row panels up to and including the diagonal, mirrored.
+at::Tensor symmetric_product(const at::Tensor& a, const at::Tensor& b) {
+  const int64_t n = a.size(0);
+  if (n < 16 * kPanels) return draftsmith::matmul(a, b);
+  at::Tensor c = at::empty({n, n}, a.options());
+  for (int64_t i = 0; i < kPanels; ++i) {
+    const int64_t begin = n * i / kPanels, end = n * (i + 1) / kPanels;
+    const at::Tensor panel = draftsmith::matmul(a.narrow(0, begin, end - begin), b.narrow(1, 0, end));
+    c.narrow(0, begin, end - begin).narrow(1, 0, end).copy_(panel);
+    if (begin > 0) c.narrow(0, 0, begin).narrow(1, begin, end - begin).copy_(panel.narrow(1, 0, begin).t());
+  }
+  return c;
+}
+
 }  // namespace
 
 at::Tensor orthogonalise(const at::Tensor& matrix, int64_t iterations) {
   const at::NoGradGuard no_grad;
   const bool tall = matrix.size(0) > matrix.size(1);
-  at::Tensor x = (tall ? matrix.t() : matrix).contiguous();
-  x = x / (x.norm() + 1e-7);
+  const at::Tensor x = (tall ? matrix.t() : matrix).contiguous(), unit = x / (x.norm() + 1e-7);
+  // x_k = q_k x_0 with q_k a polynomial of the Gram matrix: the iteration runs on the small side only, where all matrices are symmetric and commute.
+  at::Tensor gram = symmetric_product(unit, unit.t()), q;
   for (int64_t i = 0; i < iterations; ++i) {
-    const at::Tensor a = draftsmith::matmul(x, x.t());
-    const at::Tensor b = draftsmith::matmul(a, a).mul_(2.0315).add_(a, -4.7750);
-    x = draftsmith::matmul(b, x).add_(x, 3.4445);
+    at::Tensor p = symmetric_product(gram, gram).mul_(kNewtonSchulz[2]).add_(gram, kNewtonSchulz[1]);
+    p.diagonal().add_(kNewtonSchulz[0]);
+    q = q.defined() ? symmetric_product(p, q) : p;
+    if (i + 1 < iterations) gram = symmetric_product(symmetric_product(p, gram), p);
   }
-  return tall ? x.t() : x;
+  const at::Tensor result = draftsmith::matmul(q, unit);
+  return tall ? result.t() : result;
 }
 
 Optimizer::Optimizer(const OptimizerSection& section, const NamedTensors& parameters, const NamedTensors& scales) : section_(section) {

@@ -1,6 +1,7 @@
 #include "train/samples.h"
 
 #include "data/sampler.h"
+#include "data/corpus.h"
 #include "launch/check.h"
 
 namespace draftsmith {
@@ -17,7 +18,7 @@ SampleStream::SampleStream(const FeatureStore& store, const DataSection& data, i
       ++without_anchor_;
       continue;
     }
-    if (is_validation(sample.row_id, data.validation_fraction, seed_)) {
+    if (is_validation(conversation_of(sample.row_id), data.validation_fraction, seed_)) {
       validation_.push_back(row);
       continue;
     }
@@ -134,9 +135,10 @@ at::Tensor SampleStream::tap_scale(int64_t rows) const {
   int64_t tokens = 0;
   for (int64_t i = 0; i < wanted; ++i) {
     const FeatureSample sample = read(training_[static_cast<size_t>(i * available / wanted)]);
-    const at::Tensor squares = sample.taps.to(at::kDouble).square().sum(0);  // [T, H]
+    if (sample.taps.size(0) < 2) continue;
+    const at::Tensor squares = sample.taps.slice(0, 1).to(at::kDouble).square().sum(0);  // [T, H]
     sum = sum.defined() ? sum + squares : squares;
-    tokens += sample.taps.size(0);
+    tokens += sample.taps.size(0) - 1;
   }
   return (sum / static_cast<double>(tokens)).sqrt().clamp_min(1e-3).to(at::kFloat);
 }

@@ -39,7 +39,8 @@ class SampleStream {
   std::vector<PackedSamples> training_passes(int64_t first, int64_t count) const;
   // Validation rows begin .. end - 1 with every eligible anchor.
   std::vector<PackedSamples> validation_passes(int64_t begin, int64_t end) const;
-  // Root mean square of every tap channel over at most `rows` training rows, [T, H] fp32, at least 1e-3.
+  // Root mean square of every tap channel over at most `rows` training rows, [T, H] fp32, at least 1e-3. First tokens do not count: models park their attention there, with
+  // states some hundred times as large as all others.
   at::Tensor tap_scale(int64_t rows) const;
 
  private:

@@ -211,7 +211,7 @@ void Trainer::record_validation(const TrainFigures& figures) {
   run_.metric(line);
   std::string accuracy;
   for (size_t k = 0; k < figures.slot_count.size() && k < 8; ++k) accuracy += fmt::format(" {:.2f}", figures.slot_accuracy(k));
-  say("validation", "step {}  loss {:.3f}  tau {:.3f} by teacher forcing  slots{}", state_.step, figures.loss(), figures.tau(), accuracy);
+  say("valid", "step {}  loss {:.3f}  tau {:.3f} by teacher forcing  slots{}", state_.step, figures.loss(), figures.tau(), accuracy);
 }
 
 // Values that cannot be right, told while little time is lost.
@@ -223,9 +223,10 @@ void Trainer::watch(const TrainFigures& figures) {
   if (state_.step != 1) return;
   const double at_chance = std::log(static_cast<double>(setup_.drafter->head().size(0)));
   const ObjectiveSection& objective = setup_.config.objective;
-  if (objective.normalize == "weights" && figures.loss() > 1.5 * at_chance)
-    run_.warning(fmt::format("the first loss is {:.1f}, far above ln V = {:.1f} of a drafter that knows nothing: the start is badly scaled; try drafter.init_norm: 0.25 and "
-                             "drafter.unit_taps: true", figures.loss(), at_chance));
+  if (objective.normalize == "weights" && figures.loss() > 3 * at_chance)
+    run_.warning(fmt::format("the first loss is {:.1f}, far above ln V = {:.1f} of a drafter that knows nothing: the start is badly scaled; try a smaller drafter.init_norm "
+                             "(now {}){}", figures.loss(), at_chance, setup_.config.drafter.init_norm,
+                             setup_.config.drafter.unit_taps ? "" : " and drafter.unit_taps: true"));
   if (figures.slots > 20 && figures.slot_count[0] > 0 && figures.slot_accuracy(0) > 0.95)
     run_.warning(fmt::format("slot 1 is right in {:.0f} % of the blocks before any training: the labels leak into the input, or the data is trivial",
                              100 * figures.slot_accuracy(0)));
