@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -62,6 +64,7 @@ void write_file(const fs::path& path, std::string_view bytes) {
 }
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  remove_stale_parts(path_);
   part_ = path_;
   part_ += fmt::format(".part-{}", ::getpid());
   fd_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -18,7 +18,8 @@ std::string read_file(const std::filesystem::path& path);
 // Writes `bytes` to `path` atomically. Throws Error (the target keeps its former content) when the disk is full or not writable.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
-// A file that is written aside and appears under its name only with commit(). Without commit() the part is deleted.
+// A file that is written aside and appears under its name only with commit(). Without commit() the part is deleted; parts that a killed
+// process left are deleted when the same file is written again.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);

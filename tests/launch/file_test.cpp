@@ -53,6 +53,19 @@ TEST_F(Files, WithoutCommitTheFormerContentStaysAndNoPartIsLeft) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
 }
 
+TEST_F(Files, APartOfAKilledProcessIsRemovedWhenTheFileIsWrittenAgain) {
+  const pid_t child = fork();
+  if (child == 0) {
+    AtomicFile file(folder / "x");
+    file.write("torn", 4);
+    std::raise(SIGKILL);
+  }
+  waitpid(child, nullptr, 0);
+  ASSERT_TRUE(fs::exists(folder / fmt::format("x.part-{}", child)));
+  write_file(folder / "x", "whole");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
+}
+
 TEST_F(Files, AFullDiskNamesTheFileAndLeavesTheFormerContent) {
   write_file(folder / "x", "old");
   // A limit on file size stands for a full disk; it would stay in force, so another process gets it.
