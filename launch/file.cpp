@@ -21,6 +21,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Parts of `path` that killed processes left: named after a process that is no more.
+void remove_stale_parts(const fs::path& path) {
+  const std::string prefix = path.filename().string() + ".part-";
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : fs::path("."), error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind(prefix, 0) != 0) continue;
+    const pid_t writer = static_cast<pid_t>(std::atol(name.c_str() + prefix.size()));
+    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(entry.path(), error);
+  }
+}
+
 void sync_folder(const fs::path& folder) {
   const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;  // some network file systems refuse to open folders; the rename itself has happened
