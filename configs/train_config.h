@@ -26,7 +26,7 @@ struct ObjectiveSection {
   double gamma = 7;                   // of decay, in slots; 0: every slot weighs the same
   double alpha = 0.5;                 // of dpace
   std::string normalize = "weights";  // the loss is a sum over: weights | count (of supervised slots) | samples
-  int64_t chunk_bytes = int64_t{16} << 20;  // largest piece of logits that exists at once
+  int64_t chunk_bytes = int64_t{64} << 20;  // largest piece of logits that exists at once
 };
 
 struct OptimizerSection {

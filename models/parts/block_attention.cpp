@@ -247,15 +247,23 @@ struct ViewHolder : torch::CustomClassHolder {
   BlockView view;
 };
 
+// q contiguous; lse: [R * heads] scratch that backward reads.
+at::Tensor forward_tiles(const at::Tensor& q, const at::Tensor& block_k, const at::Tensor& block_v, const at::Tensor& context_k, const at::Tensor& context_v,
+                         const BlockView& view, at::Tensor& lse) {
+  at::Tensor out = at::empty_like(q);
+  lse = at::empty({q.size(0) * q.size(1)}, q.options());
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "block_attention", [&] {
+    forward_cpu<scalar_t>(operands<scalar_t>(q, block_k, block_v, context_k, context_v, view), out.mutable_data_ptr<scalar_t>(),
+                          lse.mutable_data_ptr<scalar_t>());
+  });
+  return out;
+}
+
 struct TiledBlockAttention : torch::autograd::Function<TiledBlockAttention> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& block_k, const at::Tensor& block_v,
                             const at::Tensor& context_k, const at::Tensor& context_v, const BlockView& view) {
-    const at::Tensor out = at::empty_like(q);
-    const at::Tensor lse = at::empty({q.size(0) * q.size(1)}, q.options());
-    AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "block_attention", [&] {
-      forward_cpu<scalar_t>(operands<scalar_t>(q, block_k, block_v, context_k, context_v, view), out.mutable_data_ptr<scalar_t>(),
-                            lse.mutable_data_ptr<scalar_t>());
-    });
+    at::Tensor lse;
+    const at::Tensor out = forward_tiles(q, block_k, block_v, context_k, context_v, view, lse);
     auto holder = c10::make_intrusive<ViewHolder>();
     holder->view = view;
     context->saved_data["view"] = c10::IValue::make_capsule(holder);
@@ -309,8 +317,11 @@ at::Tensor block_attention(const at::Tensor& q, const at::Tensor& block_keys, co
   const bool tiled = q.is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kDouble);
   if (!tiled) return block_attention_by_operations(q, block_keys, block_values, context_keys, context_values, view);
   check(q, block_keys, context_keys, view);
-  return TiledBlockAttention::apply(q.contiguous(), block_keys.contiguous(), block_values.contiguous(), rows_of_heads(context_keys),
-                                    rows_of_heads(context_values), view);
+  const at::Tensor queries = q.contiguous(), k = block_keys.contiguous(), v = block_values.contiguous();
+  const at::Tensor ck = rows_of_heads(context_keys), cv = rows_of_heads(context_values);
+  if (at::GradMode::is_enabled()) return TiledBlockAttention::apply(queries, k, v, ck, cv, view);
+  at::Tensor lse;
+  return forward_tiles(queries, k, v, ck, cv, view, lse);
 }
 
 at::Tensor block_attention_by_operations(const at::Tensor& q, const at::Tensor& block_keys, const at::Tensor& block_values, const at::Tensor& context_keys,

@@ -20,6 +20,8 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
 
 }  // namespace
 
-at::Tensor gather_rows(const at::Tensor& x, const at::Tensor& rows) { return GatherRows::apply(x, rows); }
+at::Tensor gather_rows(const at::Tensor& x, const at::Tensor& rows) {
+  return at::GradMode::is_enabled() && x.requires_grad() ? GatherRows::apply(x, rows) : x.index_select(0, rows);
+}
 
 }  // namespace draftsmith

@@ -1,6 +1,7 @@
 // The trainer as a user meets it: what a run leaves behind, resume to the same bits, every key has an effect, bad input has its message.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <sstream>
 
 #include "launch/check.h"
@@ -15,6 +16,7 @@ namespace {
 class Train : public ::testing::Test {
  protected:
   Train() {
+    at::set_num_threads(1);  // as the program is told below
     tiny::write_model(folder_ / "target");
     toy::write_store(folder_ / "store", folder_ / "target");
   }
@@ -185,6 +187,62 @@ TEST_F(Train, PackingChangesMemoryAndNotTheResult) {
   EXPECT_EQ(stream.training_passes(0, 3).size(), 3u);
   stream.configure({}, 4, 1 << 20, at::kCPU);
   EXPECT_EQ(stream.training_passes(0, 3).size(), 1u);
+}
+
+// What the keys of checkpoint and evaluate leave behind.
+TEST_F(Train, CheckpointsAndValidationsComeWhenTheirKeysSay) {
+  const auto checkpoints = [&](const std::string& run) {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / (run + "/checkpoints"))) names.insert(entry.path().filename().string());
+    return names;
+  };
+  const auto validations = [&](const std::string& run) {
+    std::vector<std::pair<int64_t, int64_t>> found;  // step, samples
+    for (const std::string& line : metrics(folder_ / run)) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("validation")) found.emplace_back(json["step"].get<int64_t>(), json["samples"].get<int64_t>());
+    }
+    return found;
+  };
+  ASSERT_EQ(train("a", {"schedule.max_steps=7", "checkpoint.every_steps=2", "checkpoint.keep=3", "evaluate.every_steps=3", "evaluate.rows=2"}).code, 0);
+  EXPECT_EQ(checkpoints("a"), (std::set<std::string>{"step-4", "step-6", "step-7"}));
+  EXPECT_EQ(validations("a"), (std::vector<std::pair<int64_t, int64_t>>{{3, 2}, {6, 2}, {7, 2}}));
+  ASSERT_EQ(train("b", {"schedule.max_steps=7", "checkpoint.every_steps=0", "evaluate.every_steps=0", "evaluate.rows=1"}).code, 0);
+  EXPECT_EQ(checkpoints("b"), std::set<std::string>{"step-7"});
+  EXPECT_EQ(validations("b"), (std::vector<std::pair<int64_t, int64_t>>{{7, 1}}));
+}
+
+TEST_F(Train, ImpossibleValuesAreWarnedOf) {
+  const auto output = [&](const std::string& run, std::vector<std::string> set) {
+    set.insert(set.end(), {"schedule.max_steps=1"});
+    return train(run, set).output;
+  };
+  EXPECT_NE(output("loud", {"drafter.init_norm=60"}).find("badly scaled"), std::string::npos);
+  EXPECT_NE(output("narrow", {"drafter.vocabulary=20"}).find("draft vocabulary"), std::string::npos);
+  EXPECT_NE(output("blind", {"data.validation_fraction=0"}).find("no row is kept for validation"), std::string::npos);
+  const RunResult broken = train("broken", {"optimizer.lr=10", "optimizer.clip=0", "schedule.warmup=0", "drafter.init_norm=1000"});
+  if (broken.code != 0) {
+    EXPECT_NE(broken.output.find("not finite"), std::string::npos) << broken.output;
+  }
+}
+
+TEST_F(Train, AFullDiskEndsTheRunAndKeepsTheLastCheckpoint) {
+  ASSERT_EQ(train("run", {"schedule.max_steps=12"}, {.kill_after = 0, .file_bytes = 64 << 10}).code, 1);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/latest"));
+  const RunResult again = train("run", {"schedule.max_steps=12"});
+  EXPECT_EQ(again.code, 0) << again.output;
+}
+
+TEST_F(Train, ADamagedCheckpointIsNamed) {
+  ASSERT_EQ(train("run", {"schedule.max_steps=5"}).code, 0);
+  const std::string path = folder_ / "run/checkpoints/step-5/optimizer.safetensors";
+  const std::string whole = read_file(path);
+  write_file(path, whole.substr(0, whole.size() / 2));
+  const RunResult cut = train("run", {"schedule.max_steps=5"});
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_NE(cut.output.find("optimizer.safetensors"), std::string::npos) << cut.output;
+  std::filesystem::remove(folder_ / "run/checkpoints/step-5/state.json");
+  EXPECT_NE(train("run", {"schedule.max_steps=5"}).output.find("no whole checkpoint"), std::string::npos);
 }
 
 TEST_F(Train, TimeBudgetEndsTheRun) {

@@ -1,0 +1,60 @@
+// Time of one draft and of one append while decoding, SmolLM2-135M's dimensions, fp32, one sequence.
+//
+//   draft_bench [layers block vocabulary context]
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <numeric>
+
+#include "launch/log.h"
+#include "launch/process.h"
+#include "models/drafters/drafter.h"
+
+int main(int argc, char** argv) {
+  using namespace draftsmith;
+  prepare_process(argv);
+  const auto argument = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
+  const int64_t layers = argument(1, 2), block = argument(2, 5), size = argument(3, 1739), length = argument(4, 100);
+  HfConfig target;
+  target.vocab_size = 49152;
+  target.hidden_size = 576;
+  target.intermediate_size = 1536;
+  target.num_hidden_layers = 30;
+  target.num_attention_heads = 9;
+  target.num_key_value_heads = 3;
+  target.head_dim = 64;
+  target.max_position_embeddings = 8192;
+  target.rope.theta = 100000;
+  DrafterConfig config;
+  config.layers = layers;
+  config.block = block;
+  config.taps = {1, 7, 13, 19, 25};
+  config.mask_token = 16;
+  const at::Tensor table = at::randn({target.vocab_size, target.hidden_size});
+  std::vector<int64_t> ids(static_cast<size_t>(size));
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto drafter = make_drafter(config, target, {table, table}, make_draft_vocabulary(ids, target.vocab_size), 1);
+  auto state = drafter->start();
+  drafter->append(*state, at::randn({length, 5, 576}));
+  const at::Tensor taps = at::randn({3, 5, 576});
+  const auto seconds = [](const std::function<void()>& work) {
+    double best = 1e9, sum = 0;
+    constexpr int kRepeats = 40;
+    for (int i = 0; i < kRepeats; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      work();
+      const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      best = std::min(best, taken);
+      sum += taken;
+    }
+    return std::pair{best, sum / kRepeats};
+  };
+  const auto draft = seconds([&] { drafter->propose(*state, 5, {}); });
+  const auto append = seconds([&] { drafter->append(*state, taps); });
+  int64_t weights = size * 576;
+  for (const auto& [name, parameter] : drafter->parameters()) weights += parameter.numel();
+  say("draft", "{} layers, block {}, vocabulary {}, context {}: {:.2f} ms (mean {:.2f}); append of 3 tokens {:.2f} ms (mean {:.2f}); {} of weights", layers, block,
+      size, length, 1e3 * draft.first, 1e3 * draft.second, 1e3 * append.first, 1e3 * append.second, short_bytes(4.0 * static_cast<double>(weights)));
+  return 0;
+}
