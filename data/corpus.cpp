@@ -213,9 +213,9 @@ std::string CorpusWriter::finish(const nlohmann::ordered_json& dropped) {
   DS_CHECK(!h.row_ids.empty(), "{}: there is no row to write", h.path);
   h.flush();
   h.file.create_dataset("offsets", H5Type::i64, {}, kChunkRows, /*checksum=*/true).append(h.offsets);
-  h.file.create_dataset("row_id", H5Type::string, {}, kChunkRows).append_strings(h.row_ids);
-  h.file.create_dataset("source", H5Type::string, {}, kChunkRows).append_strings(h.sources);
-  h.file.create_dataset("category", H5Type::string, {}, kChunkRows).append_strings(h.categories);
+  h.file.create_strings("row_id", h.row_ids, kChunkRows);
+  h.file.create_strings("source", h.sources, kChunkRows);
+  h.file.create_strings("category", h.categories, kChunkRows);
   const std::string id = corpus_id(h.origin, h.digests);
   h.file.set_attribute("format_version", kFormatVersion);
   h.file.set_attribute("id", id);

@@ -103,7 +103,7 @@ void ShardWriter::append(const FeatureSample& sample) {
 void ShardWriter::finish() {
   file_.create_dataset("offsets", H5Type::i64, {}, kRowChunk).append(index_.offsets);
   file_.create_dataset("crc", H5Type::i64, {}, kRowChunk).append(index_.crcs);
-  file_.create_dataset("row_id", H5Type::string, {}, kRowChunk).append_strings(index_.row_ids);
+  file_.create_strings("row_id", index_.row_ids, kRowChunk);
   for (auto* dataset : {&tokens_, &mask_, &taps_, &last_}) dataset->reset();
   file_.close();
 }

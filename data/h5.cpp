@@ -30,7 +30,7 @@ hid_t file_type(H5Type type) {
     case H5Type::f64:
       return H5T_IEEE_F64LE;
     case H5Type::string:
-      return string_type();
+      break;  // its size belongs to the dataset: create_strings(), read_strings()
   }
   DS_FAIL("h5: element type {} is not known", static_cast<int>(type));
 }
@@ -50,14 +50,14 @@ hid_t memory_type(H5Type type) {
     case H5Type::f64:
       return H5T_NATIVE_DOUBLE;
     case H5Type::string:
-      return string_type();
+      break;  // its size belongs to the dataset: create_strings(), read_strings()
   }
   DS_FAIL("h5: element type {} is not known", static_cast<int>(type));
 }
 
 std::optional<H5Type> type_on_disk(hid_t type) {
   if (H5Tget_class(type) == H5T_STRING) {
-    return H5Tis_variable_str(type) > 0 ? std::optional(H5Type::string) : std::nullopt;
+    return H5Tis_variable_str(type) > 0 ? std::nullopt : std::optional(H5Type::string);
   }
   for (const H5Type candidate : {H5Type::u8, H5Type::u16, H5Type::i32, H5Type::i64, H5Type::f32, H5Type::f64}) {
     if (H5Tequal(type, file_type(candidate)) > 0) return candidate;
@@ -68,11 +68,6 @@ std::optional<H5Type> type_on_disk(hid_t type) {
 int64_t product(const std::vector<int64_t>& sizes, size_t from = 0) {
   return std::accumulate(sizes.begin() + static_cast<std::ptrdiff_t>(from), sizes.end(), int64_t{1},
                          std::multiplies<>());
-}
-
-// Bytes one element takes inside a chunk: a string is a 16-byte reference into the file's heap.
-int64_t stored_size(H5Type type) {
-  return type == H5Type::string ? 16 : h5_element_size(type);
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -190,30 +185,19 @@ void H5Dataset::read(int64_t first, int64_t count, void* out, H5Type type) const
   transfer(first, count, out, memory_type(type), /*writing=*/false);
 }
 
-void H5Dataset::append_strings(const std::vector<std::string>& values) {
-  DS_CHECK(type_ == H5Type::string, "{}: holds {}, asked to write strings", where_, h5_type_name(type_));
-  std::vector<const char*> texts;
-  texts.reserve(values.size());
-  for (const std::string& value : values) {
-    DS_CHECK(value.find('\0') == std::string::npos, "{}: string {} holds a NUL byte", where_, texts.size());
-    texts.push_back(value.c_str());
-  }
-  const int64_t before = rows();
-  hsize_t grown = static_cast<hsize_t>(before) + values.size();
-  quiet();
-  DS_CHECK(H5Dset_extent(handle_.get(), &grown) >= 0, "{}: cannot grow to {} rows: {}", where_, grown, error_stack());
-  transfer(before, static_cast<int64_t>(values.size()), texts.data(), string_type(), /*writing=*/true);
-}
-
 std::vector<std::string> H5Dataset::read_strings(int64_t first, int64_t count) const {
   DS_CHECK(type_ == H5Type::string, "{}: holds {}, asked to read strings", where_, h5_type_name(type_));
   check_range(first, count);
-  std::vector<char*> texts(static_cast<size_t>(count), nullptr);
-  transfer(first, count, texts.data(), string_type(), /*writing=*/false);
+  const H5Handle stored(H5Dget_type(handle_.get()), H5Tclose);
+  const size_t bytes = H5Tget_size(stored.get());
+  std::string block(bytes * static_cast<size_t>(count), '\0');
+  transfer(first, count, block.data(), string_type(bytes).get(), /*writing=*/false);
   std::vector<std::string> values;
-  values.reserve(texts.size());
-  for (char* text : texts) values.emplace_back(text == nullptr ? "" : text);
-  for (char* text : texts) H5free_memory(text);
+  values.reserve(static_cast<size_t>(count));
+  for (size_t at = 0; at < block.size(); at += bytes) {
+    const std::string padded = block.substr(at, bytes);
+    values.push_back(padded.substr(0, padded.find('\0')));
+  }
   return values;
 }
 
@@ -252,10 +236,30 @@ bool H5File::has(const std::string& name) const {
 
 H5Dataset H5File::create_dataset(const std::string& name, H5Type type, const std::vector<int64_t>& row_shape,
                                  int64_t chunk_rows, bool checksum) {
+  DS_CHECK(type != H5Type::string, "{}:{}: strings are written by create_strings()", where_, name);
+  return create(name, type, file_type(type), h5_element_size(type), row_shape, chunk_rows, checksum);
+}
+
+void H5File::create_strings(const std::string& name, const std::vector<std::string>& values, int64_t chunk_rows) {
+  size_t bytes = 1;
+  for (const std::string& value : values) {
+    DS_CHECK(value.find('\0') == std::string::npos, "{}:{}: a string holds a NUL byte", where_, name);
+    bytes = std::max(bytes, value.size());
+  }
+  const H5Handle type = string_type(bytes);
+  H5Dataset made = create(name, H5Type::string, type.get(), static_cast<int64_t>(bytes), {}, chunk_rows, /*checksum=*/true);
+  std::string block(bytes * values.size(), '\0');
+  for (size_t i = 0; i < values.size(); ++i) values[i].copy(block.data() + i * bytes, bytes);
+  hsize_t rows = values.size();
+  DS_CHECK(H5Dset_extent(made.handle_.get(), &rows) >= 0, "{}: cannot grow to {} rows: {}", made.where(), rows, error_stack());
+  made.transfer(0, static_cast<int64_t>(rows), block.data(), type.get(), /*writing=*/true);
+}
+
+H5Dataset H5File::create(const std::string& name, H5Type type, hid_t stored, int64_t stored_bytes, const std::vector<int64_t>& row_shape,
+                         int64_t chunk_rows, bool checksum) {
   const std::string where = where_ + ":" + name;
   DS_CHECK(chunk_rows > 0 && product(row_shape) > 0, "{}: chunk of {} rows of shape {} is empty", where, chunk_rows,
            shape_text(row_shape));
-  DS_CHECK(type != H5Type::string || row_shape.empty(), "{}: strings have one dimension", where);
   std::vector<hsize_t> size{0}, limit{H5S_UNLIMITED}, chunk{static_cast<hsize_t>(chunk_rows)};
   for (const int64_t extent : row_shape) {
     for (auto* sizes : {&size, &limit, &chunk}) sizes->push_back(static_cast<hsize_t>(extent));
@@ -267,10 +271,10 @@ H5Dataset H5File::create_dataset(const std::string& name, H5Type type, const std
   if (checksum) H5Pset_fletcher32(creation.get());
   // Writing is sequential: a cache of two chunks with w0 = 1 evicts whole finished chunks first.
   const H5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
-  const int64_t chunk_bytes = chunk_rows * product(row_shape) * stored_size(type);
+  const int64_t chunk_bytes = chunk_rows * product(row_shape) * stored_bytes;
   H5Pset_chunk_cache(access.get(), 521, static_cast<size_t>(std::max<int64_t>(2 * chunk_bytes, 1 << 20)), 1.0);
   H5Handle made(
-      H5Dcreate2(handle_.get(), name.c_str(), file_type(type), space.get(), H5P_DEFAULT, creation.get(), access.get()),
+      H5Dcreate2(handle_.get(), name.c_str(), stored, space.get(), H5P_DEFAULT, creation.get(), access.get()),
       H5Dclose);
   DS_CHECK(made, "{}: cannot create the dataset: {}", where, error_stack());
   return {std::move(made), where, type};
@@ -288,7 +292,7 @@ H5Dataset H5File::dataset(const std::string& name) const {
   const H5Handle creation(H5Dget_create_plist(opened.get()), H5Pclose);
   hsize_t chunk[H5S_MAX_RANK] = {};
   const int rank = H5Pget_layout(creation.get()) == H5D_CHUNKED ? H5Pget_chunk(creation.get(), H5S_MAX_RANK, chunk) : 0;
-  int64_t bytes = stored_size(*known);
+  int64_t bytes = static_cast<int64_t>(H5Tget_size(type.get()));
   for (int d = 0; d < rank; ++d) bytes *= static_cast<int64_t>(chunk[d]);
   if (rank > 0 && 4 * bytes > (1 << 20)) {
     const H5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);

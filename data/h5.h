@@ -128,8 +128,7 @@ class H5Dataset : public H5Attributes {
     return read<T>(0, rows());
   }
 
-  // Strings are UTF-8 of variable length, 1-D; a NUL inside is refused (HDF5 would cut the string there).
-  void append_strings(const std::vector<std::string>& values);
+  // Of a dataset made by create_strings().
   std::vector<std::string> read_strings(int64_t first, int64_t count) const;
 
  private:
@@ -155,6 +154,8 @@ class H5File : public H5Attributes {
   // HDF5 keeps a Fletcher-32 sum per chunk and reading a damaged chunk is an error.
   H5Dataset create_dataset(const std::string& name, H5Type type, const std::vector<int64_t>& row_shape,
                            int64_t chunk_rows, bool checksum = false);
+  // A whole 1-D dataset of UTF-8 strings with checksums: each takes the room of the longest. A NUL inside is refused.
+  void create_strings(const std::string& name, const std::vector<std::string>& values, int64_t chunk_rows);
   // Opens with a chunk cache of at least four chunks (HDF5's 1 MiB default thrashes on larger chunks).
   H5Dataset dataset(const std::string& name) const;
   // As above, and checks element type and row shape: the message names what was found.
@@ -169,6 +170,8 @@ class H5File : public H5Attributes {
 
  private:
   H5File(H5Handle handle, std::string path) : H5Attributes(std::move(handle), std::move(path)) {}
+  H5Dataset create(const std::string& name, H5Type type, hid_t stored, int64_t stored_bytes, const std::vector<int64_t>& row_shape,
+                   int64_t chunk_rows, bool checksum);
 };
 
 }  // namespace draftsmith

@@ -32,13 +32,11 @@ std::string error_stack() {
   return text.empty() ? "HDF5 gave no reason" : text;
 }
 
-hid_t string_type() {
-  static const hid_t type = [] {
-    const hid_t made = H5Tcopy(H5T_C_S1);
-    H5Tset_size(made, H5T_VARIABLE);
-    H5Tset_cset(made, H5T_CSET_UTF8);
-    return made;
-  }();
+H5Handle string_type(size_t bytes) {
+  H5Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), std::max<size_t>(bytes, 1));
+  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
   return type;
 }
 
@@ -99,8 +97,8 @@ void H5Attributes::read_scalar(const std::string& name, H5T_class_t expected, hi
 
 void H5Attributes::set_attribute(const std::string& name, const std::string& value) {
   DS_CHECK(value.find('\0') == std::string::npos, "{}: the text of attribute \"{}\" holds a NUL byte", where_, name);
-  const char* text = value.c_str();
-  write_scalar(name, string_type(), string_type(), &text);
+  const H5Handle type = string_type(value.size());
+  write_scalar(name, type.get(), type.get(), value.empty() ? "" : value.data());
 }
 
 void H5Attributes::set_attribute(const std::string& name, int64_t value) {
@@ -112,11 +110,14 @@ void H5Attributes::set_attribute(const std::string& name, double value) {
 }
 
 std::string H5Attributes::string_attribute(const std::string& name) const {
-  char* text = nullptr;
-  read_scalar(name, H5T_STRING, string_type(), &text);
-  std::string value = text == nullptr ? "" : text;
-  H5free_memory(text);
-  return value;
+  quiet();
+  const H5Handle attribute(H5Aopen(handle_.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
+  const H5Handle stored(attribute ? H5Aget_type(attribute.get()) : -1, H5Tclose);
+  const size_t bytes = stored && H5Tget_class(stored.get()) == H5T_STRING && H5Tis_variable_str(stored.get()) == 0 ? H5Tget_size(stored.get()) : 1;
+  std::string value(bytes, '\0');
+  const H5Handle type = string_type(bytes);
+  read_scalar(name, H5T_STRING, type.get(), value.data());
+  return value.substr(0, value.find('\0'));
 }
 
 int64_t H5Attributes::int_attribute(const std::string& name) const {

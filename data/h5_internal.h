@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "data/h5.h"
+
 namespace draftsmith::h5_internal {
 
 // HDF5 prints its error stack to stderr unless told otherwise; the setting is per thread. Called before every first
@@ -14,7 +16,8 @@ void quiet();
 // The error stack from the API call down to the cause, as one line; empties the stack.
 std::string error_stack();
 
-// UTF-8 of variable length. Lives as long as the process.
-hid_t string_type();
+// UTF-8 of `bytes` bytes at most, padded with NUL. Never of variable length: HDF5 1.10 keeps those in a heap without checksums, and a flipped byte
+// there can send it round in circles.
+H5Handle string_type(size_t bytes);
 
 }  // namespace draftsmith::h5_internal

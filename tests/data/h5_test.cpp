@@ -50,9 +50,9 @@ TEST(H5, AttributesAndStringsKeepTheirBytes) {
     file.set_attribute("name", "größer");
     file.set_attribute("count", int64_t{-5});
     file.set_attribute("share", 0.1);
-    file.create_dataset("texts", H5Type::string, {}, 2).append_strings(texts);
+    file.create_strings("texts", texts, 2);
     EXPECT_CONTAINS(message_of([&] { file.set_attribute("bad", std::string("a\0b", 3)); }), "NUL");
-    EXPECT_CONTAINS(message_of([&] { file.dataset("texts").append_strings({std::string("a\0b", 3)}); }), "NUL");
+    EXPECT_CONTAINS(message_of([&] { file.create_strings("more", {std::string("a\0b", 3)}, 2); }), "NUL");
     file.close();
   }
   const H5File file = H5File::open(path);
