@@ -61,8 +61,8 @@ ShardWriter::ShardWriter(const std::string& path, const StoreIdentity& identity,
   file_.set_attribute("first_row", first_row);
   const int64_t taps = static_cast<int64_t>(identity.taps.size()), hidden = identity.hidden_size;
   const H5Type type = element_type(identity);
-  tokens_ = file_.create_dataset("tokens", H5Type::i32, {}, kTokenChunk);
-  mask_ = file_.create_dataset("loss_mask", H5Type::u8, {}, kTokenChunk);
+  tokens_ = file_.create_dataset("tokens", H5Type::i32, {}, kTokenChunk, /*checksum=*/true);
+  mask_ = file_.create_dataset("loss_mask", H5Type::u8, {}, kTokenChunk, /*checksum=*/true);
   taps_ = file_.create_dataset("taps", type, {taps, hidden}, chunk_rows(taps * hidden * h5_element_size(type)));
   taps_->set_attribute("dtype", identity.dtype);
   if (identity.with_last) {
@@ -101,8 +101,8 @@ void ShardWriter::append(const FeatureSample& sample) {
 }
 
 void ShardWriter::finish() {
-  file_.create_dataset("offsets", H5Type::i64, {}, kRowChunk).append(index_.offsets);
-  file_.create_dataset("crc", H5Type::i64, {}, kRowChunk).append(index_.crcs);
+  file_.create_dataset("offsets", H5Type::i64, {}, kRowChunk, /*checksum=*/true).append(index_.offsets);
+  file_.create_dataset("crc", H5Type::i64, {}, kRowChunk, /*checksum=*/true).append(index_.crcs);
   file_.create_strings("row_id", index_.row_ids, kRowChunk);
   for (auto* dataset : {&tokens_, &mask_, &taps_, &last_}) dataset->reset();
   file_.close();

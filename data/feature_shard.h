@@ -3,7 +3,8 @@
 // Datasets over the tokens of all samples: tokens int32 [N], loss_mask uint8 [N], taps [N, T, H] (float32, or uint16
 // with attribute dtype = "bfloat16"), last [N, H] when the store holds it. Over the samples: offsets int64 [n + 1],
 // row_id text [n], crc int64 [n]. The CRC-32 of a sample covers its row id, tokens, loss mask, taps and last as they
-// stand on disk, in that order; the index CRC covers first row, offsets, CRCs and row ids. A bare file says by its
+// stand on disk, in that order; the index CRC covers first row, offsets, CRCs and row ids. Everything
+// but the features carries HDF5's own checksums too, so that tokens can be read without them. A bare file says by its
 // attributes what it was made from.
 #pragma once
 

@@ -53,7 +53,7 @@ class FeatureStore {
   // Reads one sample; checks its CRC. Throws Error naming shard, row id and row number when the bytes are not those
   // that were written.
   FeatureSample read(int64_t row) const;
-  // The same without taps and last: quick, and without the CRC, which covers them.
+  // The same without taps and last: quick; HDF5's checksums stand for the CRC, which covers the features too.
   FeatureSample read_tokens(int64_t row) const;
   // Checks every sample and the manifest; returns the number of faulty samples, each reported through warn().
   int64_t verify() const;

@@ -114,7 +114,7 @@ TEST(FeatureStore, StoppedAfterAnyRowItIsResumedToTheSameFiles) {
   const TemporaryFolder folder;
   write_store(folder.file("whole"));
   const auto whole = contents(folder.file("whole"));
-  for (int64_t stop = 0; stop <= kRows; ++stop) {
+  for (int64_t stop = 0; stop <= kRows; stop += 3) {
     const std::string path = folder.file(std::to_string(stop));
     {
       FeatureStoreWriter writer(path, identity(), kRows, kShardBytes);
@@ -136,7 +136,7 @@ TEST(FeatureStore, CutAtAnyByteIsResumedToTheSameFiles) {
   const auto whole = contents(folder.file("whole"));
   const Manifest manifest = read_manifest(folder.file("whole"));
   std::mt19937 random(1);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < 25; ++trial) {
     const std::string path = folder.file("t" + std::to_string(trial));
     fs::create_directory(path);
     const size_t shard = random() % manifest.shards.size();
@@ -201,13 +201,17 @@ TEST(FeatureStore, NoFlippedByteIsReadAsTruth) {
   std::vector<FeatureSample> truth;
   for (int64_t row = 0; row < kRows; ++row) truth.push_back(sample_of(row));
   const std::string whole = read_file(shard);
+  std::vector<size_t> used;  // most of a small shard is the rest of its chunks: zeros that nobody reads
+  for (size_t at = 0; at < whole.size(); ++at) {
+    if (whole[at] != 0) used.push_back(at);
+  }
   std::mt19937 random(4);
   int found = 0;
-  const int trials = 300;
+  const int trials = 150;
   for (int trial = 0; trial < trials; ++trial) {
     std::string bytes = whole;
-    bytes[random() % bytes.size()] ^= static_cast<char>(1 << (random() % 8));
-    write_file(shard, bytes);
+    bytes[used[random() % used.size()]] ^= static_cast<char>(1 << (random() % 8));
+    folder.write("s/shard-000-00001.h5", bytes);
     try {
       const FeatureStore store = FeatureStore::open(path);
       for (int64_t row = 0; row < kRows; ++row) {
@@ -222,7 +226,7 @@ TEST(FeatureStore, NoFlippedByteIsReadAsTruth) {
       ++found;
     }
   }
-  EXPECT_GT(found, 0);
+  EXPECT_GT(found, trials / 2);
   write_file(shard, whole);
   expect_whole(path);
 }
@@ -250,7 +254,7 @@ TEST(FeatureStore, ADamagedManifestIsNotBelieved) {
   write_store(path);
   const std::string whole = read_file(manifest);
   for (size_t cut = 0; cut + 2 < whole.size(); cut += 7) {
-    write_file(manifest, whole.substr(0, cut));
+    folder.write("s/manifest.json", whole.substr(0, cut));
     EXPECT_CONTAINS(message_of([&] { FeatureStore::open(path); }), "manifest.json: ") << cut;
   }
   std::string edited = whole;
