@@ -8,9 +8,10 @@
 namespace draftsmith {
 
 std::vector<int64_t> default_taps(int64_t target_layers, int64_t count) {
-  DS_CHECK(target_layers >= 5 || count == 1,
-           "a target of {} layers has no room for {} evenly spaced taps between layer 1 and layers-3: state drafter.taps",
-           target_layers, count);
+  DS_CHECK(
+      target_layers >= 5 || count == 1,
+      "a target of {} layers has no room for {} evenly spaced taps between layer 1 and layers-3: state drafter.taps",
+      target_layers, count);
   if (count == 1) return {target_layers / 2};
   std::vector<int64_t> taps;
   for (int64_t i = 0; i < count; ++i) {
@@ -27,7 +28,8 @@ void check_taps(const std::vector<int64_t>& taps, int64_t target_layers) {
     DS_CHECK(taps[i] >= 0 && taps[i] < target_layers,
              "drafter.taps: {} is no layer of the target, which has layers 0 to {}", taps[i], target_layers - 1);
     DS_CHECK(taps[i] != target_layers - 1,
-             "drafter.taps: {} is the target's last layer, whose state engines hand out before the final norm and Transformers after "
+             "drafter.taps: {} is the target's last layer, whose state engines hand out before the final norm and "
+             "Transformers after "
              "it; take at most {}",
              taps[i], target_layers - 2);
     DS_CHECK(i == 0 || taps[i] > taps[i - 1], "drafter.taps must ascend without repetition: {} follows {}", taps[i],
@@ -51,7 +53,8 @@ DrafterConfig resolve_drafter(DrafterConfig config, const HfConfig& target) {
 
   inherit(config.hidden_size, target.hidden_size);
   DS_CHECK(config.hidden_size == target.hidden_size,
-           "the drafter's hidden size is {} but the target's is {}: a drafter uses the target's embedding and head, so both must be equal",
+           "the drafter's hidden size is {} but the target's is {}: a drafter uses the target's embedding and head, so "
+           "both must be equal",
            config.hidden_size, target.hidden_size);
   inherit(config.intermediate_size, target.intermediate_size);
   inherit(config.num_attention_heads, target.num_attention_heads);
@@ -66,7 +69,8 @@ DrafterConfig resolve_drafter(DrafterConfig config, const HfConfig& target) {
            config.num_key_value_heads);
   DS_CHECK(config.head_dim % 2 == 0, "drafter.head_dim is {}: rotary embedding pairs dimensions, so it must be even",
            config.head_dim);
-  DS_CHECK(config.init == "random" || config.init == "target", "drafter.init is `{}`; known: random, target", config.init);
+  DS_CHECK(config.init == "random" || config.init == "target", "drafter.init is `{}`; known: random, target",
+           config.init);
   DS_CHECK(config.vocabulary >= 0 && config.vocabulary <= target.vocab_size,
            "drafter.vocabulary is {} but the target's vocabulary has {} tokens", config.vocabulary, target.vocab_size);
   DS_CHECK(config.mask_token < target.vocab_size,

@@ -12,26 +12,33 @@ namespace draftsmith {
 
 struct DrafterConfig {
   std::string kind = "dflash";
-  int64_t layers = 5;                 // decoder layers of the drafter (D)
-  int64_t block = 16;                 // block size B, anchor included
-  std::vector<int64_t> taps;          // tap ids, ascending; empty: five by default_taps
-  int64_t mask_token = -1;            // an existing embedding row that no text uses; -1: picked by pick_mask_token
-  int64_t hidden_size = 0;            // 0: the target's (the only width this drafter can have: it borrows the target's embedding and head)
-  int64_t intermediate_size = 0;      // 0: the target's
+  int64_t layers = 5;         // decoder layers of the drafter (D)
+  int64_t block = 16;         // block size B, anchor included
+  std::vector<int64_t> taps;  // tap ids, ascending; empty: five by default_taps
+  int64_t mask_token = -1;    // an existing embedding row that no text uses; -1: picked by pick_mask_token
+  int64_t hidden_size =
+      0;  // 0: the target's (the only width this drafter can have: it borrows the target's embedding and head)
+  int64_t intermediate_size = 0;                                           // 0: the target's
   int64_t num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;  // 0: the target's
-  double rms_norm_eps = 0;            // 0: the target's
-  int64_t max_position_embeddings = 0;  // 0: the target's
-  RopeConfig rope;                    // theta 0: the target's
-  double initializer_range = 0.02;    // standard deviation of the matrices at initialisation
-  std::string init = "random";        // random: as published | target: layers start as copies of target layers where shapes fit
-  double init_norm = 1.0;             // value of the final norm's weight at initialisation (1 as published; 0.25 starts at ln V with a shared-mean embedding)
-  double init_qk_norm = 1.0;          // value of the query and key norms' weights at initialisation (1 as published; layers copied from a target without such norms want about 1.4)
-  bool unit_taps = false;             // scale each channel of the taps to unit root mean square over the store; folded into fc, so exports know nothing of it
-  int64_t vocabulary = 0;             // reduced draft vocabulary: so many of the most frequent supervised tokens; 0: the full vocabulary
-  std::string for_runtime;            // checked at config time when it names an export format; empty: none
+  double rms_norm_eps = 0;                                                 // 0: the target's
+  int64_t max_position_embeddings = 0;                                     // 0: the target's
+  RopeConfig rope;                                                         // theta 0: the target's
+  double initializer_range = 0.02;  // standard deviation of the matrices at initialisation
+  std::string init =
+      "random";               // random: as published | target: layers start as copies of target layers where shapes fit
+  double init_norm = 1.0;     // value of the final norm's weight at initialisation (1 as published; 0.25 starts at ln V
+                              // with a shared-mean embedding)
+  double init_qk_norm = 1.0;  // value of the query and key norms' weights at initialisation (1 as published; layers
+                              // copied from a target without such norms want about 1.4)
+  bool unit_taps = false;  // scale each channel of the taps to unit root mean square over the store; folded into fc, so
+                           // exports know nothing of it
+  int64_t vocabulary =
+      0;  // reduced draft vocabulary: so many of the most frequent supervised tokens; 0: the full vocabulary
+  std::string for_runtime;  // checked at config time when it names an export format; empty: none
 };
 
-// Evenly spaced tap ids from 1 to layers-3, `count` of them, half-to-even rounding (dflash.md 1.3, z-lab's build_target_layer_ids).
+// Evenly spaced tap ids from 1 to layers-3, `count` of them, half-to-even rounding (dflash.md 1.3, z-lab's
+// build_target_layer_ids).
 std::vector<int64_t> default_taps(int64_t target_layers, int64_t count);
 
 // Fills every 0/empty field from the target and checks the whole. Throws Error with the reason.

@@ -92,7 +92,8 @@ TrainConfig read_train_config(ConfigReader& reader) {
   DS_CHECK(!config.data.store.empty(), "data.store is not given: the feature store that `draftsmith capture` wrote");
   DS_CHECK(!config.output.run.empty(), "output.run is not given: the folder this run writes to");
   DS_CHECK(config.schedule.kind != "wsd" || config.schedule.warmup + config.schedule.decay <= 1.0,
-           "schedule.warmup {} and schedule.decay {} together exceed the whole run", config.schedule.warmup, config.schedule.decay);
+           "schedule.warmup {} and schedule.decay {} together exceed the whole run", config.schedule.warmup,
+           config.schedule.decay);
   return config;
 }
 

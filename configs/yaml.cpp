@@ -52,8 +52,8 @@ int64_t parse_integer(const Given& given, const std::string& key) {
   const std::string text = scalar(given, key, "a whole number");
   int64_t value = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  DS_CHECK(fault == std::errc() && end == text.data() + text.size(), "{}: `{}` must be a whole number, not `{}`", given.where, key,
-           text);
+  DS_CHECK(fault == std::errc() && end == text.data() + text.size(), "{}: `{}` must be a whole number, not `{}`",
+           given.where, key, text);
   return value;
 }
 
@@ -83,7 +83,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
 
 struct ConfigReader::Impl {
   std::string file;
-  std::map<std::string, std::string> sections;               // name -> where
+  std::map<std::string, std::string> sections;                // name -> where
   std::map<std::string, std::map<std::string, Given>> given;  // section -> key -> value
   std::vector<std::string> known_sections;
   std::map<std::string, std::vector<std::string>> known;  // section -> keys that field() asked for
@@ -107,7 +107,8 @@ struct ConfigReader::Impl {
     DS_CHECK(body.IsMap(), "{}: section `{}` must hold `key: value` lines", where, name);
     for (const auto& entry : body) {
       const std::string key = entry.first.Scalar(), at = place(file, entry.first.Mark());
-      DS_CHECK(given[name].emplace(key, Given{entry.second, at}).second, "{}: key `{}.{}` stands twice in the file", at, name, key);
+      DS_CHECK(given[name].emplace(key, Given{entry.second, at}).second, "{}: key `{}.{}` stands twice in the file", at,
+               name, key);
     }
   }
 
@@ -173,15 +174,16 @@ void ConfigReader::field(const std::string& name, double& value, double low, dou
   const auto given = impl_->take(name);
   if (!given) return;
   value = parse_number(*given, impl_->path(name));
-  DS_CHECK(value >= low && value <= high, "{}: `{}` is {}, but must lie in {} to {}", given->where, impl_->path(name), value, low,
-           high);
+  DS_CHECK(value >= low && value <= high, "{}: `{}` is {}, but must lie in {} to {}", given->where, impl_->path(name),
+           value, low, high);
 }
 
 void ConfigReader::field(const std::string& name, bool& value) {
   const auto given = impl_->take(name);
   if (!given) return;
   const std::string text = scalar(*given, impl_->path(name), "true or false");
-  DS_CHECK(text == "true" || text == "false", "{}: `{}` must be true or false, not `{}`", given->where, impl_->path(name), text);
+  DS_CHECK(text == "true" || text == "false", "{}: `{}` must be true or false, not `{}`", given->where,
+           impl_->path(name), text);
   value = text == "true";
 }
 
@@ -199,16 +201,18 @@ void ConfigReader::field(const std::string& name, std::string& value, const std:
   value = scalar(*given, impl_->path(name), "text");
   if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
   const std::string near = nearest(value, choices);
-  DS_FAIL("{}: `{}` is `{}`; known: {}{}", given->where, impl_->path(name), value, fmt::format("{}", fmt::join(choices, ", ")),
-          near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near));
+  DS_FAIL("{}: `{}` is `{}`; known: {}{}", given->where, impl_->path(name), value,
+          fmt::format("{}", fmt::join(choices, ", ")), near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near));
 }
 
 void ConfigReader::finish() const {
   for (const auto& [section, where] : impl_->sections) {
-    if (std::find(impl_->known_sections.begin(), impl_->known_sections.end(), section) != impl_->known_sections.end()) continue;
+    if (std::find(impl_->known_sections.begin(), impl_->known_sections.end(), section) != impl_->known_sections.end())
+      continue;
     const std::string near = nearest(section, impl_->known_sections);
     DS_FAIL("{}: unknown section `{}`; {}", where, section,
-            near.empty() ? fmt::format("known: {}", fmt::join(impl_->known_sections, ", ")) : fmt::format("did you mean `{}`?", near));
+            near.empty() ? fmt::format("known: {}", fmt::join(impl_->known_sections, ", "))
+                         : fmt::format("did you mean `{}`?", near));
   }
   for (const auto& [section, keys] : impl_->given) {
     const std::vector<std::string>& known = impl_->known.at(section);
@@ -216,21 +220,32 @@ void ConfigReader::finish() const {
       if (std::find(known.begin(), known.end(), key) != known.end()) continue;
       const std::string near = nearest(key, known);
       DS_FAIL("{}: unknown key `{}.{}`; {}", value.where, section, key,
-              near.empty() ? fmt::format("known: {}", fmt::join(known, ", ")) : fmt::format("did you mean `{}.{}`?", section, near));
+              near.empty() ? fmt::format("known: {}", fmt::join(known, ", "))
+                           : fmt::format("did you mean `{}.{}`?", section, near));
     }
   }
 }
 
-void ConfigWriter::section(const std::string& name) { text_ += (text_.empty() ? "" : "\n") + name + ":\n"; }
+void ConfigWriter::section(const std::string& name) {
+  text_ += (text_.empty() ? "" : "\n") + name + ":\n";
+}
 
-void ConfigWriter::line(const std::string& name, const std::string& value) { text_ += fmt::format("  {}: {}\n", name, value); }
+void ConfigWriter::line(const std::string& name, const std::string& value) {
+  text_ += fmt::format("  {}: {}\n", name, value);
+}
 
-void ConfigWriter::field(const std::string& name, int64_t& value, int64_t, int64_t) { line(name, fmt::format("{}", value)); }
+void ConfigWriter::field(const std::string& name, int64_t& value, int64_t, int64_t) {
+  line(name, fmt::format("{}", value));
+}
 
 // The shortest text that reads back as the same number.
-void ConfigWriter::field(const std::string& name, double& value, double, double) { line(name, fmt::format("{}", value)); }
+void ConfigWriter::field(const std::string& name, double& value, double, double) {
+  line(name, fmt::format("{}", value));
+}
 
-void ConfigWriter::field(const std::string& name, bool& value) { line(name, value ? "true" : "false"); }
+void ConfigWriter::field(const std::string& name, bool& value) {
+  line(name, value ? "true" : "false");
+}
 
 void ConfigWriter::field(const std::string& name, std::vector<int64_t>& value) {
   line(name, fmt::format("[{}]", fmt::join(value, ", ")));

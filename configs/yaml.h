@@ -1,8 +1,9 @@
 // YAML <-> plain structs: one description of a section's fields serves reading, `--set`, checking and writing back.
 //
-// A config struct is described by one function that calls section() and field() for everything it has. ConfigReader fills the struct from a file and
-// from `section.key=value` assignments and then refuses what nobody asked for: an unknown key, a key given twice, a value of another type or out of range, each
-// with file, line and the nearest known key. ConfigWriter renders the resolved struct.
+// A config struct is described by one function that calls section() and field() for everything it has. ConfigReader
+// fills the struct from a file and from `section.key=value` assignments and then refuses what nobody asked for: an
+// unknown key, a key given twice, a value of another type or out of range, each with file, line and the nearest known
+// key. ConfigWriter renders the resolved struct.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +71,8 @@ class ConfigWriter : public ConfigVisitor {
   std::string text_;
 };
 
-// The entry of `known` with the smallest edit distance to `word`; empty when none is near (more than half of the letters differ).
+// The entry of `known` with the smallest edit distance to `word`; empty when none is near (more than half of the
+// letters differ).
 std::string nearest(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace draftsmith

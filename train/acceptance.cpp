@@ -15,7 +15,8 @@ std::vector<int64_t> accepted_lengths(const ScoredSlots& slots, int64_t blocks) 
   return accepted;
 }
 
-Rounds simulate_rounds(const at::Tensor& loss_mask, const std::vector<int64_t>& positions, const std::vector<int64_t>& accepted) {
+Rounds simulate_rounds(const at::Tensor& loss_mask, const std::vector<int64_t>& positions,
+                       const std::vector<int64_t>& accepted) {
   std::map<int64_t, int64_t> at;
   for (size_t i = 0; i < positions.size(); ++i) at[positions[i]] = accepted[i];
   const at::Tensor mask = loss_mask.to(at::kCPU).contiguous();

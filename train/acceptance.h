@@ -21,8 +21,10 @@ struct Rounds {
   int64_t rounds = 0, tokens = 0;  // tau = tokens / rounds
 };
 
-// Walks a row as decoding would: from the first token of each supervised stretch, a round commits the accepted tokens and one more, up to the stretch's end. `accepted` belongs to the anchors
-// `positions` (every position whose own and next token are supervised). loss_mask: uint8 [S].
-Rounds simulate_rounds(const at::Tensor& loss_mask, const std::vector<int64_t>& positions, const std::vector<int64_t>& accepted);
+// Walks a row as decoding would: from the first token of each supervised stretch, a round commits the accepted tokens
+// and one more, up to the stretch's end. `accepted` belongs to the anchors `positions` (every position whose own and
+// next token are supervised). loss_mask: uint8 [S].
+Rounds simulate_rounds(const at::Tensor& loss_mask, const std::vector<int64_t>& positions,
+                       const std::vector<int64_t>& accepted);
 
 }  // namespace draftsmith

@@ -28,7 +28,8 @@ std::string first_difference(const std::string& old_text, const std::string& new
   std::istringstream old_lines(old_text), new_lines(new_text);
   std::string a, b;
   while (true) {
-    const bool has_a = static_cast<bool>(std::getline(old_lines, a)), has_b = static_cast<bool>(std::getline(new_lines, b));
+    const bool has_a = static_cast<bool>(std::getline(old_lines, a)),
+               has_b = static_cast<bool>(std::getline(new_lines, b));
     if (!has_a) a.clear();
     if (!has_b) b.clear();
     if (!has_a && !has_b) return "";
@@ -63,10 +64,12 @@ RunFolder::RunFolder(const std::string& folder, const std::string& config_yaml) 
   check_writable_folder(folder);
   if (fs::exists(config)) {
     const std::string found = read_file(config);
-    DS_CHECK(found == config_yaml, "{}: belongs to another run: {}\n       take another output.run, or remove that folder to train anew", folder,
-             first_difference(found, config_yaml));
+    DS_CHECK(found == config_yaml,
+             "{}: belongs to another run: {}\n       take another output.run, or remove that folder to train anew",
+             folder, first_difference(found, config_yaml));
   } else {
-    DS_CHECK(fs::is_empty(folder), "{}: is not empty and no run of this program (config.yaml is missing); take another output.run", folder);
+    DS_CHECK(fs::is_empty(folder),
+             "{}: is not empty and no run of this program (config.yaml is missing); take another output.run", folder);
     write_file(config, config_yaml);
   }
   fs::create_directories(fs::path(folder) / "checkpoints");
@@ -78,8 +81,10 @@ std::string RunFolder::newest() const {
   std::string name = read_file(latest);
   while (!name.empty() && name.back() == '\n') name.pop_back();
   const fs::path path = fs::path(folder_) / name;
-  DS_CHECK(fs::exists(path / "state.json"), "{}: names {}, which is no whole checkpoint\n       remove {} to train anew, or name an older checkpoint in it",
-           latest.string(), name, folder_);
+  DS_CHECK(
+      fs::exists(path / "state.json"),
+      "{}: names {}, which is no whole checkpoint\n       remove {} to train anew, or name an older checkpoint in it",
+      latest.string(), name, folder_);
   return path.string();
 }
 
@@ -96,7 +101,8 @@ TrainState RunFolder::resume(const Drafter& drafter, Optimizer& optimizer) {
   assign_parameters(drafter, tensors("drafter.safetensors"), from + "/drafter.safetensors");
   optimizer.load(tensors("optimizer.safetensors"), from + "/optimizer.safetensors");
   const auto json = nlohmann::json::parse(read_file(from + "/state.json"), nullptr, false);
-  DS_CHECK(json.is_object() && json.contains("step") && json.contains("samples"), "{}/state.json: not the state of a run", from);
+  DS_CHECK(json.is_object() && json.contains("step") && json.contains("samples"),
+           "{}/state.json: not the state of a run", from);
   TrainState state;
   state.step = json.at("step");
   state.samples = json.at("samples");
@@ -106,7 +112,8 @@ TrainState RunFolder::resume(const Drafter& drafter, Optimizer& optimizer) {
   return state;
 }
 
-void RunFolder::save(const TrainState& state, const Drafter& drafter, const DrafterIdentity& identity, const Optimizer& optimizer, int64_t keep) {
+void RunFolder::save(const TrainState& state, const Drafter& drafter, const DrafterIdentity& identity,
+                     const Optimizer& optimizer, int64_t keep) {
   const fs::path checkpoints = fs::path(folder_) / "checkpoints";
   const std::string name = fmt::format("step-{}", state.step);
   const fs::path path = checkpoints / name, part = checkpoints / (name + kPart);
@@ -137,7 +144,9 @@ void RunFolder::remove_old(int64_t keep) const {
     if (found[i].second != newest_path) fs::remove_all(found[i].second);
 }
 
-void RunFolder::metric(const nlohmann::ordered_json& line) { append_line(fs::path(folder_) / "metrics.jsonl", line.dump()); }
+void RunFolder::metric(const nlohmann::ordered_json& line) {
+  append_line(fs::path(folder_) / "metrics.jsonl", line.dump());
+}
 
 void RunFolder::event(const std::string& kind, const nlohmann::ordered_json& facts) {
   nlohmann::ordered_json line;

@@ -1,13 +1,13 @@
 // The run folder: what a run was told, what it said, and where it can go on.
 //
 //   config.yaml            the resolved config; a folder with another one is another run's and is refused
-//   metrics.jsonl          one line per optimizer step and per validation; figures that depend on the clock stand under "time"
-//   log.jsonl              warnings and events
-//   checkpoints/step-N/    drafter.json, drafter.safetensors, optimizer.safetensors, state.json (written last)
-//   latest                 the newest whole checkpoint, relative to the run
+//   metrics.jsonl          one line per optimizer step and per validation; figures that depend on the clock stand under
+//   "time" log.jsonl              warnings and events checkpoints/step-N/    drafter.json, drafter.safetensors,
+//   optimizer.safetensors, state.json (written last) latest                 the newest whole checkpoint, relative to
+//   the run
 //
-// A checkpoint is written aside, then renamed, then named by `latest`, then older ones are removed: at every moment there is a good one. On resume the
-// metric lines after the checkpoint are dropped, since those steps come again.
+// A checkpoint is written aside, then renamed, then named by `latest`, then older ones are removed: at every moment
+// there is a good one. On resume the metric lines after the checkpoint are dropped, since those steps come again.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,24 @@ namespace draftsmith {
 
 // Where a run stands; everything else follows from the config.
 struct TrainState {
-  int64_t step = 0;      // finished optimizer steps
-  int64_t samples = 0;   // drawn so far, over all epochs
-  double seconds = 0;    // of training
-  std::string library;   // of the large products: another one would change the last bits
+  int64_t step = 0;     // finished optimizer steps
+  int64_t samples = 0;  // drawn so far, over all epochs
+  double seconds = 0;   // of training
+  std::string library;  // of the large products: another one would change the last bits
 };
 
 class RunFolder {
  public:
-  // Opens or makes `folder` for the run that `config_yaml` describes. Throws Error when it belongs to another run (the first differing line is shown) or is a non-empty folder of something
-  // else, or cannot be written to.
+  // Opens or makes `folder` for the run that `config_yaml` describes. Throws Error when it belongs to another run (the
+  // first differing line is shown) or is a non-empty folder of something else, or cannot be written to.
   RunFolder(const std::string& folder, const std::string& config_yaml);
 
   // Folder of the newest checkpoint; empty when the run is new.
   std::string newest() const;
   // Loads it into drafter and optimizer and cuts the metrics back to it.
   TrainState resume(const Drafter& drafter, Optimizer& optimizer);
-  void save(const TrainState& state, const Drafter& drafter, const DrafterIdentity& identity, const Optimizer& optimizer, int64_t keep);
+  void save(const TrainState& state, const Drafter& drafter, const DrafterIdentity& identity,
+            const Optimizer& optimizer, int64_t keep);
 
   void metric(const nlohmann::ordered_json& line);
   void event(const std::string& kind, const nlohmann::ordered_json& facts);

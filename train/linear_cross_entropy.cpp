@@ -14,7 +14,8 @@ int64_t rows_per_chunk(const at::Tensor& hidden, const at::Tensor& head, int64_t
   return std::max<int64_t>(1, chunk_bytes / (head.size(0) * static_cast<int64_t>(hidden.element_size())));
 }
 
-// One piece on a CPU: logits [m, V] become softmax - one-hot (zero where there is no label), a row at a time while it is in the cache.
+// One piece on a CPU: logits [m, V] become softmax - one-hot (zero where there is no label), a row at a time while it
+// is in the cache.
 template <class T>
 void piece_on_cpu(at::Tensor& logits, const int64_t* labels, T* loss, int64_t* predicted) {
   const int64_t width = logits.size(1);
@@ -51,10 +52,12 @@ void piece_by_operations(at::Tensor& logits, const at::Tensor& labels, at::Tenso
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden, const at::Tensor& head,
-                                                const at::Tensor& labels, int64_t chunk_bytes, bool with_gradient) {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
+                                                const at::Tensor& head, const at::Tensor& labels, int64_t chunk_bytes,
+                                                bool with_gradient) {
     const int64_t count = hidden.size(0), step = rows_per_chunk(hidden, head, chunk_bytes);
-    const bool own_loop = hidden.is_cpu() && (hidden.scalar_type() == at::kFloat || hidden.scalar_type() == at::kDouble);
+    const bool own_loop =
+        hidden.is_cpu() && (hidden.scalar_type() == at::kFloat || hidden.scalar_type() == at::kDouble);
     const auto loss_type = hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     at::Tensor loss = at::empty({count}, hidden.options().dtype(loss_type));
     at::Tensor predicted = at::empty({count}, labels.options());
@@ -68,7 +71,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                        predicted.mutable_data_ptr<int64_t>() + first);
         });
       } else {
-        piece_by_operations(logits, labels.narrow(0, first, rows), loss.narrow(0, first, rows), predicted.narrow(0, first, rows));
+        piece_by_operations(logits, labels.narrow(0, first, rows), loss.narrow(0, first, rows),
+                            predicted.narrow(0, first, rows));
       }
       if (with_gradient) gradient.narrow(0, first, rows).copy_(draftsmith::matmul(logits, head));
     }
@@ -77,19 +81,24 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     return {loss, predicted};
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
     const at::Tensor gradient = context->get_saved_variables()[0];
-    return {gradient * grads[0].unsqueeze(1).to(gradient.scalar_type()), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {gradient * grads[0].unsqueeze(1).to(gradient.scalar_type()), at::Tensor(), at::Tensor(), at::Tensor(),
+            at::Tensor()};
   }
 };
 
 }  // namespace
 
-SlotLosses linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& labels, int64_t chunk_bytes) {
+SlotLosses linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& labels,
+                                int64_t chunk_bytes) {
   DS_CHECK(hidden.dim() == 2 && head.dim() == 2 && hidden.size(1) == head.size(1) && labels.size(0) == hidden.size(0),
-           "linear cross entropy: states [{}, {}], head [{}, {}], {} labels", hidden.size(0), hidden.size(1), head.size(0), head.size(1), labels.size(0));
+           "linear cross entropy: states [{}, {}], head [{}, {}], {} labels", hidden.size(0), hidden.size(1),
+           head.size(0), head.size(1), labels.size(0));
   const bool with_gradient = at::GradMode::is_enabled() && hidden.requires_grad();
-  const auto outputs = LinearCrossEntropy::apply(hidden.contiguous(), head, labels.contiguous(), chunk_bytes, with_gradient);
+  const auto outputs =
+      LinearCrossEntropy::apply(hidden.contiguous(), head, labels.contiguous(), chunk_bytes, with_gradient);
   return SlotLosses{outputs[0], outputs[1]};
 }
 

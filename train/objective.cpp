@@ -22,9 +22,12 @@ double denominator(const ObjectiveSection& objective, double weights, int64_t kn
 
 }  // namespace
 
-double decay_weight(int64_t slot, double gamma) { return gamma > 0 ? std::exp(-static_cast<double>(slot - 1) / gamma) : 1.0; }
+double decay_weight(int64_t slot, double gamma) {
+  return gamma > 0 ? std::exp(-static_cast<double>(slot - 1) / gamma) : 1.0;
+}
 
-std::vector<double> dpace_weights(const std::vector<int64_t>& block, const std::vector<double>& loss, const std::vector<uint8_t>& known, double alpha) {
+std::vector<double> dpace_weights(const std::vector<int64_t>& block, const std::vector<double>& loss,
+                                  const std::vector<uint8_t>& known, double alpha) {
   std::vector<double> weights(block.size(), 0.0);
   for (size_t begin = 0; begin < block.size();) {
     size_t end = begin;
@@ -42,19 +45,22 @@ std::vector<double> dpace_weights(const std::vector<int64_t>& block, const std::
   return weights;
 }
 
-at::Tensor position_labels(const ObjectiveSection& objective, const at::Tensor& tokens, const at::Tensor& loss_mask, const at::Tensor& last,
-                           const at::Tensor& head) {
+at::Tensor position_labels(const ObjectiveSection& objective, const at::Tensor& tokens, const at::Tensor& loss_mask,
+                           const at::Tensor& last, const at::Tensor& head) {
   if (objective.labels == "data") return tokens;
   DS_CHECK(last.defined(),
-           "objective.labels: teacher needs the target's last state, which the store does not hold\n       capture it again with the last state:  draftsmith capture --last");
+           "objective.labels: teacher needs the target's last state, which the store does not hold\n       capture it "
+           "again with the last state:  draftsmith capture --last");
   at::Tensor labels = tokens.clone();
-  const at::Tensor scored = loss_mask.to(at::kBool).narrow(0, 1, tokens.size(0) - 1).nonzero().squeeze(1);  // position - 1
-  labels.index_copy_(0, scored + 1, linear_argmax(last.index_select(0, scored).to(head.scalar_type()), head, objective.chunk_bytes));
+  const at::Tensor scored =
+      loss_mask.to(at::kBool).narrow(0, 1, tokens.size(0) - 1).nonzero().squeeze(1);  // position - 1
+  labels.index_copy_(0, scored + 1,
+                     linear_argmax(last.index_select(0, scored).to(head.scalar_type()), head, objective.chunk_bytes));
   return labels;
 }
 
-ObjectiveTerms objective_terms(const ObjectiveSection& objective, const Drafter& drafter, const DraftSlots& slots, const at::Tensor& labels,
-                               int64_t samples) {
+ObjectiveTerms objective_terms(const ObjectiveSection& objective, const Drafter& drafter, const DraftSlots& slots,
+                               const at::Tensor& labels, int64_t samples) {
   at::Tensor wanted = labels.index_select(0, slots.position);
   const DraftVocabulary& vocabulary = drafter.vocabulary();
   if (vocabulary.from_target.defined()) wanted = vocabulary.from_target.index_select(0, wanted);
@@ -80,9 +86,12 @@ ObjectiveTerms objective_terms(const ObjectiveSection& objective, const Drafter&
   std::vector<double> weights;
   if (objective.weighting == "dpace") {
     const at::Tensor values = losses.loss.detach().to(at::kCPU, at::kDouble).contiguous();
-    weights = dpace_weights(terms.scored.block, {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()}, known, objective.alpha);
+    weights = dpace_weights(terms.scored.block,
+                            {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()}, known,
+                            objective.alpha);
   } else {
-    for (size_t i = 0; i < ids.size(); ++i) weights.push_back(known[i] ? decay_weight(terms.scored.slot[i], objective.gamma) : 0.0);
+    for (size_t i = 0; i < ids.size(); ++i)
+      weights.push_back(known[i] ? decay_weight(terms.scored.slot[i], objective.gamma) : 0.0);
   }
   double total = 0;
   for (const double weight : weights) total += weight;

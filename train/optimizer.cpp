@@ -18,7 +18,8 @@ struct AdamStep {
 };
 
 // One pass over memory. scale: [columns] or null.
-void adamw_on_cpu(const AdamStep& s, int64_t count, int64_t columns, const float* scale, const float* g, float* p, float* m, float* v) {
+void adamw_on_cpu(const AdamStep& s, int64_t count, int64_t columns, const float* scale, const float* g, float* p,
+                  float* m, float* v) {
   const float step = s.lr / s.correction1;
   at::parallel_for(0, count, kElementsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -53,7 +54,8 @@ at::Tensor orthogonalise(const at::Tensor& matrix, int64_t iterations) {
   const at::NoGradGuard no_grad;
   const bool tall = matrix.size(0) > matrix.size(1);
   const at::Tensor x = (tall ? matrix.t() : matrix).contiguous(), unit = x / (x.norm() + 1e-7);
-  // x_k = q_k x_0 with q_k a polynomial of the Gram matrix: the iteration runs on the small side only, where all matrices are symmetric and commute.
+  // x_k = q_k x_0 with q_k a polynomial of the Gram matrix: the iteration runs on the small side only, where all
+  // matrices are symmetric and commute.
   at::Tensor gram = symmetric_product(unit, unit.t()), q;
   for (int64_t i = 0; i < iterations; ++i) {
     at::Tensor p = symmetric_product(gram, gram).mul_(kNewtonSchulz[2]).add_(gram, kNewtonSchulz[1]);
@@ -65,7 +67,8 @@ at::Tensor orthogonalise(const at::Tensor& matrix, int64_t iterations) {
   return tall ? result.t() : result;
 }
 
-Optimizer::Optimizer(const OptimizerSection& section, const NamedTensors& parameters, const NamedTensors& scales) : section_(section) {
+Optimizer::Optimizer(const OptimizerSection& section, const NamedTensors& parameters, const NamedTensors& scales)
+    : section_(section) {
   const at::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> scale_of(scales.begin(), scales.end());
   for (const auto& [name, parameter] : parameters) {
@@ -113,15 +116,18 @@ void Optimizer::step(double share) {
 }
 
 void Optimizer::adamw(Entry& entry, double rate, double decay) const {
-  const double correction1 = 1 - std::pow(section_.beta1, steps_), root_correction2 = std::sqrt(1 - std::pow(section_.beta2, steps_));
+  const double correction1 = 1 - std::pow(section_.beta1, steps_),
+               root_correction2 = std::sqrt(1 - std::pow(section_.beta2, steps_));
   const at::Tensor gradient = entry.parameter.grad().contiguous();
   at::Tensor parameter = entry.parameter;
   if (parameter.is_cpu() && parameter.scalar_type() == at::kFloat) {
     const auto f = [](double value) { return static_cast<float>(value); };
-    const AdamStep step{f(rate), f(1 - rate * decay), f(section_.beta1), f(section_.beta2), f(section_.eps), f(correction1), f(root_correction2)};
-    adamw_on_cpu(step, parameter.numel(), parameter.size(-1), entry.scale.defined() ? entry.scale.const_data_ptr<float>() : nullptr,
-                 gradient.const_data_ptr<float>(), parameter.mutable_data_ptr<float>(), entry.first.mutable_data_ptr<float>(),
-                 entry.second.mutable_data_ptr<float>());
+    const AdamStep step{f(rate),         f(1 - rate * decay), f(section_.beta1),  f(section_.beta2),
+                        f(section_.eps), f(correction1),      f(root_correction2)};
+    adamw_on_cpu(step, parameter.numel(), parameter.size(-1),
+                 entry.scale.defined() ? entry.scale.const_data_ptr<float>() : nullptr,
+                 gradient.const_data_ptr<float>(), parameter.mutable_data_ptr<float>(),
+                 entry.first.mutable_data_ptr<float>(), entry.second.mutable_data_ptr<float>());
     return;
   }
   entry.first.mul_(section_.beta1).add_(gradient, 1 - section_.beta1);
@@ -156,9 +162,10 @@ void Optimizer::load(const NamedTensors& state, const std::string& where) {
   std::map<std::string, at::Tensor> given(state.begin(), state.end());
   const auto take = [&](const std::string& name, at::Tensor into) {
     const auto found = given.find(name);
-    DS_CHECK(found != given.end(), "{}: tensor `{}` is missing; the checkpoint was written with another optimizer", where, name);
-    DS_CHECK(found->second.sizes() == into.sizes(), "{}: tensor `{}` has shape [{}], expected [{}]", where, name, fmt::join(found->second.sizes(), ", "),
-             fmt::join(into.sizes(), ", "));
+    DS_CHECK(found != given.end(), "{}: tensor `{}` is missing; the checkpoint was written with another optimizer",
+             where, name);
+    DS_CHECK(found->second.sizes() == into.sizes(), "{}: tensor `{}` has shape [{}], expected [{}]", where, name,
+             fmt::join(found->second.sizes(), ", "), fmt::join(into.sizes(), ", "));
     into.copy_(found->second);
     given.erase(found);
   };
@@ -166,13 +173,15 @@ void Optimizer::load(const NamedTensors& state, const std::string& where) {
     take(entry.name + ".first", entry.first);
     if (entry.second.defined()) take(entry.name + ".second", entry.second);
     const std::string scale = entry.name + ".scale";
-    if (!entry.scale.defined() && given.contains(scale)) entry.scale = at::empty({entry.parameter.size(1)}, entry.parameter.options().requires_grad(false));
+    if (!entry.scale.defined() && given.contains(scale))
+      entry.scale = at::empty({entry.parameter.size(1)}, entry.parameter.options().requires_grad(false));
     if (entry.scale.defined()) take(scale, entry.scale);
   }
   at::Tensor steps = at::empty({1}, at::kLong);
   take("steps", steps);
   steps_ = steps.item<int64_t>();
-  DS_CHECK(given.empty(), "{}: tensor `{}` belongs to no parameter; the checkpoint was written with another optimizer", where, given.begin()->first);
+  DS_CHECK(given.empty(), "{}: tensor `{}` belongs to no parameter; the checkpoint was written with another optimizer",
+           where, given.begin()->first);
 }
 
 }  // namespace draftsmith

@@ -1,9 +1,11 @@
 // Optimizers of a drafter's parameters: AdamW for all, or Muon for matrices and AdamW for the rest.
 //
-// fp32 state beside fp32 parameters. Norm weights (one dimension) get no weight decay. A parameter may have an input scale s: w [out, in] is then trained as u = w s (gradient divided by s,
-// update divided by s), exactly as if its inputs were divided by s (drafter.h, initialise()).
-//   AdamW: Loshchilov and Hutter 2019, algorithm 2, as torch.optim.AdamW. Muon: Jordan 2024 (kellerjordan.github.io/posts/muon): Nesterov momentum, then the orthogonal factor by
-//   Newton-Schulz with coefficients 3.4445, -4.7750, 2.0315, times sqrt(max(1, rows/columns)).
+// fp32 state beside fp32 parameters. Norm weights (one dimension) get no weight decay. A parameter may have an input
+// scale s: w [out, in] is then trained as u = w s (gradient divided by s, update divided by s), exactly as if its
+// inputs were divided by s (drafter.h, initialise()).
+//   AdamW: Loshchilov and Hutter 2019, algorithm 2, as torch.optim.AdamW. Muon: Jordan 2024
+//   (kellerjordan.github.io/posts/muon): Nesterov momentum, then the orthogonal factor by Newton-Schulz with
+//   coefficients 3.4445, -4.7750, 2.0315, times sqrt(max(1, rows/columns)).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +24,8 @@ class Optimizer {
   // Borrows the parameters' storage. `scales`: input scales by parameter name.
   Optimizer(const OptimizerSection& section, const NamedTensors& parameters, const NamedTensors& scales);
 
-  // Turns summed gradients into the step's: divides by `denominator` and input scales, clips by the global norm with coefficient clip / (norm + 1e-6). Returns the norm before clipping.
+  // Turns summed gradients into the step's: divides by `denominator` and input scales, clips by the global norm with
+  // coefficient clip / (norm + 1e-6). Returns the norm before clipping.
   double finish_gradients(double denominator);
   // One update with the peak rates times `share`; gradients are dropped.
   void step(double share);

@@ -1,7 +1,7 @@
 #include "train/samples.h"
 
-#include "data/sampler.h"
 #include "data/corpus.h"
+#include "data/sampler.h"
 #include "launch/check.h"
 
 namespace draftsmith {
@@ -26,7 +26,9 @@ SampleStream::SampleStream(const FeatureStore& store, const DataSection& data, i
     for (int64_t i = 0; i < length; ++i)
       if (supervised[i]) supervised_.push_back(tokens[i]);
   }
-  DS_CHECK(!training_.empty(), "{}: none of {} rows can train: {} have no two supervised tokens in a row, {} are kept for validation\n       look at the rows:  draftsmith prepare --show 5",
+  DS_CHECK(!training_.empty(),
+           "{}: none of {} rows can train: {} have no two supervised tokens in a row, {} are kept for validation\n     "
+           "  look at the rows:  draftsmith prepare --show 5",
            store.folder(), store.rows(), without_anchor_, validation_.size());
 }
 
@@ -36,7 +38,8 @@ at::Tensor count_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
   at::Tensor counts = at::zeros({vocabulary}, at::kLong);
   int64_t* count = counts.mutable_data_ptr<int64_t>();
   for (const int64_t id : ids) {
-    DS_CHECK(id >= 0 && id < vocabulary, "token id {} of the store is outside the target's vocabulary of {}", id, vocabulary);
+    DS_CHECK(id >= 0 && id < vocabulary, "token id {} of the store is outside the target's vocabulary of {}", id,
+             vocabulary);
     ++count[id];
   }
   return counts;
@@ -44,10 +47,15 @@ at::Tensor count_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
 
 }  // namespace
 
-at::Tensor SampleStream::token_counts(int64_t vocabulary) const { return count_ids(tokens_, vocabulary); }
-at::Tensor SampleStream::supervised_counts(int64_t vocabulary) const { return count_ids(supervised_, vocabulary); }
+at::Tensor SampleStream::token_counts(int64_t vocabulary) const {
+  return count_ids(tokens_, vocabulary);
+}
+at::Tensor SampleStream::supervised_counts(int64_t vocabulary) const {
+  return count_ids(supervised_, vocabulary);
+}
 
-void SampleStream::configure(const std::vector<int64_t>& tap_columns, int64_t block, int64_t rows_per_pass, at::Device device) {
+void SampleStream::configure(const std::vector<int64_t>& tap_columns, int64_t block, int64_t rows_per_pass,
+                             at::Device device) {
   tap_columns_ = tap_columns;
   block_ = block;
   rows_per_pass_ = rows_per_pass;
@@ -106,7 +114,9 @@ std::vector<PackedSamples> SampleStream::pack(const std::vector<Pick>& picks) co
       start += sample.tokens.numel();
       packed.block_begin.push_back(block += pending_anchors[i].numel());
     }
-    const auto join = [&](const std::vector<at::Tensor>& parts) { return (parts.size() == 1 ? parts[0] : at::cat(parts)).to(device_); };
+    const auto join = [&](const std::vector<at::Tensor>& parts) {
+      return (parts.size() == 1 ? parts[0] : at::cat(parts)).to(device_);
+    };
     packed.sample.tokens = join(tokens);
     packed.sample.loss_mask = join(masks);
     packed.sample.taps = join(taps);

@@ -1,7 +1,7 @@
 // The samples of a run: which rows train and which validate, in which order, with which anchors, packed how.
 //
-// Everything is a function of the seed and the position in the stream, so a run goes on anywhere. Rows without two supervised tokens in a row have no anchor and are left out at
-// the start, counted.
+// Everything is a function of the seed and the position in the stream, so a run goes on anywhere. Rows without two
+// supervised tokens in a row have no anchor and are left out at the start, counted.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class SampleStream {
  public:
   // Reads tokens and masks of all rows (not their features). `store` is borrowed.
   SampleStream(const FeatureStore& store, const DataSection& data, int64_t seed);
-  // How samples are handed out: which of the store's taps (empty: all), the block size and rows per pass that packing counts with, the device.
+  // How samples are handed out: which of the store's taps (empty: all), the block size and rows per pass that packing
+  // counts with, the device.
   void configure(const std::vector<int64_t>& tap_columns, int64_t block, int64_t rows_per_pass, at::Device device);
 
   const std::vector<int64_t>& training() const { return training_; }
@@ -35,12 +36,13 @@ class SampleStream {
   at::Tensor token_counts(int64_t vocabulary) const;
   at::Tensor supervised_counts(int64_t vocabulary) const;
 
-  // Samples first .. first + count - 1 of the endless training stream (epochs one after another, each in its own order), packed into as few passes as rows_per_pass allows.
+  // Samples first .. first + count - 1 of the endless training stream (epochs one after another, each in its own
+  // order), packed into as few passes as rows_per_pass allows.
   std::vector<PackedSamples> training_passes(int64_t first, int64_t count) const;
   // Validation rows begin .. end - 1 with every eligible anchor.
   std::vector<PackedSamples> validation_passes(int64_t begin, int64_t end) const;
-  // Root mean square of every tap channel over at most `rows` training rows, [T, H] fp32, at least 1e-3. First tokens do not count: models park their attention there, with
-  // states some hundred times as large as all others.
+  // Root mean square of every tap channel over at most `rows` training rows, [T, H] fp32, at least 1e-3. First tokens
+  // do not count: models park their attention there, with states some hundred times as large as all others.
   at::Tensor tap_scale(int64_t rows) const;
 
  private:

@@ -1,6 +1,7 @@
 // The start of a run: everything opened and checked before the first step, in the order of its cost.
 //
-// Of the target only the embedding and the head are loaded (and the layers that an initialisation copies): the features stand in for the rest.
+// Of the target only the embedding and the head are loaded (and the layers that an initialisation copies): the features
+// stand in for the rest.
 #pragma once
 
 #include <memory>
@@ -26,8 +27,8 @@ struct TrainingSetup {
   int64_t parameters = 0;
 };
 
-// Throws Error for: a store made by other weights than the target's (both hashes), taps that the store lacks, a vocabulary that does not fit, a mask token that occurs in
-// the data, and whatever its parts refuse.
+// Throws Error for: a store made by other weights than the target's (both hashes), taps that the store lacks, a
+// vocabulary that does not fit, a mask token that occurs in the data, and whatever its parts refuse.
 TrainingSetup set_up_training(const TrainConfig& config, at::Device device);
 
 // Prints what is trained on what, as a person reads it.

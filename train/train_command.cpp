@@ -30,9 +30,11 @@ void train(TrainOptions& options) {
 
   Trainer trainer(setup, run);
   if (setup.coverage < 0.99)
-    run.warning(fmt::format("the draft vocabulary holds {:.1f} % of the supervised tokens; raise drafter.vocabulary", 100 * setup.coverage));
+    run.warning(fmt::format("the draft vocabulary holds {:.1f} % of the supervised tokens; raise drafter.vocabulary",
+                            100 * setup.coverage));
   if (setup.samples->validation().empty())
-    run.warning("no row is kept for validation: raise data.validation_fraction, or nothing will tell learning from memorising");
+    run.warning(
+        "no row is kept for validation: raise data.validation_fraction, or nothing will tell learning from memorising");
   const TrainFigures validated = trainer.run();
 
   Summary summary;
@@ -40,7 +42,8 @@ void train(TrainOptions& options) {
   summary.json_file = options.json;
   summary.rows_in = setup.store->rows();
   summary.rows_kept = static_cast<int64_t>(setup.samples->training().size() + setup.samples->validation().size());
-  if (setup.samples->without_anchor() > 0) summary.drop("no two supervised tokens in a row", setup.samples->without_anchor());
+  if (setup.samples->without_anchor() > 0)
+    summary.drop("no two supervised tokens in a row", setup.samples->without_anchor());
   auto& facts = summary.facts;
   facts["run"] = config.output.run;
   facts["checkpoint"] = run.newest();
@@ -55,7 +58,8 @@ void train(TrainOptions& options) {
     facts["validation_loss"] = validated.loss();
     facts["validation_tau"] = validated.tau();
   }
-  say("wrote", "{}  ({} steps, {}, {})", run.newest(), trainer.state().step, short_time(trainer.state().seconds), short_bytes(static_cast<double>(peak_memory())));
+  say("wrote", "{}  ({} steps, {}, {})", run.newest(), trainer.state().step, short_time(trainer.state().seconds),
+      short_bytes(static_cast<double>(peak_memory())));
   summary.finish();
 }
 
@@ -63,11 +67,15 @@ void train(TrainOptions& options) {
 
 void add_train_command(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
-  CLI::App* command = app.add_subcommand("train", "train a drafter on a feature store: checkpoints, log and metrics in a run folder");
-  command->footer("A run that was stopped goes on when the same command is given again.\n"
-                  "Example: draftsmith train --config configs/recipes/smollm2-135m-dflash.yaml --set data.store=features --set output.run=runs/first");
+  CLI::App* command =
+      app.add_subcommand("train", "train a drafter on a feature store: checkpoints, log and metrics in a run folder");
+  command->footer(
+      "A run that was stopped goes on when the same command is given again.\n"
+      "Example: draftsmith train --config configs/recipes/smollm2-135m-dflash.yaml --set data.store=features --set "
+      "output.run=runs/first");
   command->add_option("--config", options->config, "recipe (YAML)")->required();
-  command->add_option("--set", options->set, "section.key=value, wins over the recipe; may be given several times")->take_all();
+  command->add_option("--set", options->set, "section.key=value, wins over the recipe; may be given several times")
+      ->take_all();
   command->add_option("--json", options->json, "write the summary as JSON to this file");
   add_device_options(*command, options->device);
   command->callback([options] { train(*options); });

@@ -15,11 +15,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 constexpr int64_t kValidationRows = 8;  // rows whose features are in memory at once
 
-std::string library_name() { return product_library() == ProductLibrary::kOpenBlas ? "OpenBLAS" : "ATen"; }
+std::string library_name() {
+  return product_library() == ProductLibrary::kOpenBlas ? "OpenBLAS" : "ATen";
+}
 
 }  // namespace
 
@@ -44,7 +48,8 @@ Trainer::Trainer(TrainingSetup& setup, RunFolder& run)
     : setup_(setup), run_(run), optimizer_(setup.config.optimizer, setup.drafter->parameters(), setup.input_scales) {
   const ScheduleSection& schedule = setup.config.schedule;
   const double samples = schedule.epochs * static_cast<double>(setup.samples->training().size());
-  total_steps_ = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples / static_cast<double>(schedule.samples_per_step))));
+  total_steps_ =
+      std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples / static_cast<double>(schedule.samples_per_step))));
   if (schedule.max_steps > 0) total_steps_ = std::min(total_steps_, schedule.max_steps);
   if (!run_.newest().empty()) {
     state_ = run_.resume(*setup_.drafter, optimizer_);
@@ -93,7 +98,8 @@ TrainFigures Trainer::step() {
   if (figures.denominator > 0) {
     figures.gradient_norm = optimizer_.finish_gradients(figures.denominator);
     DS_CHECK(std::isfinite(figures.gradient_norm) && std::isfinite(figures.numerator),
-             "step {}: the loss is {} and the gradient's norm {}: not finite. The last checkpoint is good; lower optimizer.lr or set optimizer.clip, then resume in a "
+             "step {}: the loss is {} and the gradient's norm {}: not finite. The last checkpoint is good; lower "
+             "optimizer.lr or set optimizer.clip, then resume in a "
              "new output.run",
              state_.step + 1, figures.loss(), figures.gradient_norm);
     optimizer_.step(rate_share);
@@ -116,8 +122,10 @@ void Trainer::learn(const PackedSamples& pass, TrainFigures& figures) const {
   figures.tokens += pass.sample.tokens.numel();
   figures.anchors += blocks;
   const ObjectiveSection& objective = setup_.config.objective;
-  const at::Tensor labels = position_labels(objective, pass.sample.tokens, pass.sample.loss_mask, pass.last, setup_.ends.head);
-  const ObjectiveTerms terms = objective_terms(objective, *setup_.drafter, slots, labels, static_cast<int64_t>(pass.rows.size()));
+  const at::Tensor labels =
+      position_labels(objective, pass.sample.tokens, pass.sample.loss_mask, pass.last, setup_.ends.head);
+  const ObjectiveTerms terms =
+      objective_terms(objective, *setup_.drafter, slots, labels, static_cast<int64_t>(pass.rows.size()));
   figures.add(terms);
   for (const int64_t accepted : accepted_lengths(terms.scored, blocks)) figures.accepted += accepted;
   if (terms.denominator > 0 && at::GradMode::is_enabled()) terms.numerator.backward();
@@ -127,12 +135,16 @@ TrainFigures Trainer::validate() const {
   const at::NoGradGuard no_grad;
   TrainFigures figures;
   const ObjectiveSection& objective = setup_.config.objective;
-  const int64_t rows = std::min<int64_t>(setup_.config.evaluate.rows, static_cast<int64_t>(setup_.samples->validation().size()));
+  const int64_t rows =
+      std::min<int64_t>(setup_.config.evaluate.rows, static_cast<int64_t>(setup_.samples->validation().size()));
   for (int64_t begin = 0; begin < rows; begin += kValidationRows) {
-    for (const PackedSamples& pass : setup_.samples->validation_passes(begin, std::min(rows, begin + kValidationRows))) {
-      const at::Tensor labels = position_labels(objective, pass.sample.tokens, pass.sample.loss_mask, pass.last, setup_.ends.head);
+    for (const PackedSamples& pass :
+         setup_.samples->validation_passes(begin, std::min(rows, begin + kValidationRows))) {
+      const at::Tensor labels =
+          position_labels(objective, pass.sample.tokens, pass.sample.loss_mask, pass.last, setup_.ends.head);
       const int64_t samples = static_cast<int64_t>(pass.rows.size());
-      const ObjectiveTerms terms = objective_terms(objective, *setup_.drafter, setup_.drafter->slots(pass.sample), labels, samples);
+      const ObjectiveTerms terms =
+          objective_terms(objective, *setup_.drafter, setup_.drafter->slots(pass.sample), labels, samples);
       figures.add(terms);
       figures.samples += samples;
       figures.tokens += pass.sample.tokens.numel();
@@ -140,12 +152,14 @@ TrainFigures Trainer::validate() const {
       const auto accepted = accepted_lengths(terms.scored, pass.sample.anchors.numel());
       for (const int64_t length : accepted) figures.accepted += length;
       for (size_t i = 0; i < pass.rows.size(); ++i) {
-        const int64_t start = pass.sample.starts[i], end = i + 1 < pass.rows.size() ? pass.sample.starts[i + 1] : pass.sample.tokens.numel();
+        const int64_t start = pass.sample.starts[i],
+                      end = i + 1 < pass.rows.size() ? pass.sample.starts[i + 1] : pass.sample.tokens.numel();
         const int64_t first = pass.block_begin[i], blocks = pass.block_begin[i + 1] - first;
         const at::Tensor positions = (pass.sample.anchors.narrow(0, first, blocks) - start).contiguous();
         const int64_t* position = positions.const_data_ptr<int64_t>();
-        const Rounds rounds = simulate_rounds(pass.sample.loss_mask.narrow(0, start, end - start), {position, position + blocks},
-                                              {accepted.begin() + first, accepted.begin() + first + blocks});
+        const Rounds rounds =
+            simulate_rounds(pass.sample.loss_mask.narrow(0, start, end - start), {position, position + blocks},
+                            {accepted.begin() + first, accepted.begin() + first + blocks});
         figures.rounds.rounds += rounds.rounds;
         figures.rounds.tokens += rounds.tokens;
       }
@@ -210,29 +224,38 @@ void Trainer::record_validation(const TrainFigures& figures) {
   line["tau"] = figures.tau();
   run_.metric(line);
   std::string accuracy;
-  for (size_t k = 0; k < figures.slot_count.size() && k < 8; ++k) accuracy += fmt::format(" {:.2f}", figures.slot_accuracy(k));
-  say("valid", "step {}  loss {:.3f}  tau {:.3f} by teacher forcing  slots{}", state_.step, figures.loss(), figures.tau(), accuracy);
+  for (size_t k = 0; k < figures.slot_count.size() && k < 8; ++k)
+    accuracy += fmt::format(" {:.2f}", figures.slot_accuracy(k));
+  say("valid", "step {}  loss {:.3f}  tau {:.3f} by teacher forcing  slots{}", state_.step, figures.loss(),
+      figures.tau(), accuracy);
 }
 
 // Values that cannot be right, told while little time is lost.
 void Trainer::watch(const TrainFigures& figures) {
   if (figures.denominator <= 0 && !warned_empty_) {
     warned_empty_ = true;
-    run_.warning(fmt::format("step {}: no supervised slot with a known label in {} samples; this step changed nothing", state_.step, figures.samples));
+    run_.warning(fmt::format("step {}: no supervised slot with a known label in {} samples; this step changed nothing",
+                             state_.step, figures.samples));
   }
   if (state_.step != 1) return;
   const double at_chance = std::log(static_cast<double>(setup_.drafter->head().size(0)));
   const ObjectiveSection& objective = setup_.config.objective;
   if (objective.normalize == "weights" && figures.loss() > 3 * at_chance)
-    run_.warning(fmt::format("the first loss is {:.1f}, far above ln V = {:.1f} of a drafter that knows nothing: the start is badly scaled; try a smaller drafter.init_norm "
-                             "(now {}){}", figures.loss(), at_chance, setup_.config.drafter.init_norm,
-                             setup_.config.drafter.unit_taps ? "" : " and drafter.unit_taps: true"));
+    run_.warning(
+        fmt::format("the first loss is {:.1f}, far above ln V = {:.1f} of a drafter that knows nothing: the start is "
+                    "badly scaled; try a smaller drafter.init_norm "
+                    "(now {}){}",
+                    figures.loss(), at_chance, setup_.config.drafter.init_norm,
+                    setup_.config.drafter.unit_taps ? "" : " and drafter.unit_taps: true"));
   if (figures.slots > 20 && figures.slot_count[0] > 0 && figures.slot_accuracy(0) > 0.95)
-    run_.warning(fmt::format("slot 1 is right in {:.0f} % of the blocks before any training: the labels leak into the input, or the data is trivial",
-                             100 * figures.slot_accuracy(0)));
+    run_.warning(
+        fmt::format("slot 1 is right in {:.0f} % of the blocks before any training: the labels leak into the input, or "
+                    "the data is trivial",
+                    100 * figures.slot_accuracy(0)));
   if (figures.slots > 0 && static_cast<double>(figures.unknown_labels) > 0.02 * static_cast<double>(figures.slots))
-    run_.warning(fmt::format("{:.1f} % of the labels are outside the draft vocabulary and can never be drafted; raise drafter.vocabulary",
-                             100.0 * static_cast<double>(figures.unknown_labels) / static_cast<double>(figures.slots)));
+    run_.warning(fmt::format(
+        "{:.1f} % of the labels are outside the draft vocabulary and can never be drafted; raise drafter.vocabulary",
+        100.0 * static_cast<double>(figures.unknown_labels) / static_cast<double>(figures.slots)));
 }
 
 void Trainer::checkpoint() {
@@ -244,9 +267,11 @@ void Trainer::checkpoint() {
 
 std::string Trainer::progress_line(const TrainFigures& figures) const {
   const double seconds = figures.data_seconds + figures.compute_seconds;
-  return fmt::format("loss {:.2f}  tau~ {:.2f}  slot1 {:.2f}  |  {:.1f} samples/s  data {:.0f} % compute {:.0f} %  |  {}", figures.loss(), figures.expected_tau(),
-                     figures.slot_count.empty() ? 0.0 : figures.slot_accuracy(0), static_cast<double>(figures.samples) / seconds,
-                     100 * figures.data_seconds / seconds, 100 * figures.compute_seconds / seconds, short_bytes(static_cast<double>(peak_memory())));
+  return fmt::format(
+      "loss {:.2f}  tau~ {:.2f}  slot1 {:.2f}  |  {:.1f} samples/s  data {:.0f} % compute {:.0f} %  |  {}",
+      figures.loss(), figures.expected_tau(), figures.slot_count.empty() ? 0.0 : figures.slot_accuracy(0),
+      static_cast<double>(figures.samples) / seconds, 100 * figures.data_seconds / seconds,
+      100 * figures.compute_seconds / seconds, short_bytes(static_cast<double>(peak_memory())));
 }
 
 }  // namespace draftsmith

@@ -1,7 +1,9 @@
-// DFlash: block drafter whose layers inject fused target features as keys and values (Chen, Liang, Liu, arXiv 2602.06036; shared/research/dflash.md).
+// DFlash: block drafter whose layers inject fused target features as keys and values (Chen, Liang, Liu, arXiv
+// 2602.06036; shared/research/dflash.md).
 //
-// A block is [anchor, mask, mask, ...]; slot k at position a + k predicts the token at that very position (no shift). Every layer attends to keys and values of
-// the context, positions 0 .. a-1, made from norm(fc(taps)) with the layer's own k_proj, k_norm and v_proj, and to its own block in both directions.
+// A block is [anchor, mask, mask, ...]; slot k at position a + k predicts the token at that very position (no shift).
+// Every layer attends to keys and values of the context, positions 0 .. a-1, made from norm(fc(taps)) with the layer's
+// own k_proj, k_norm and v_proj, and to its own block in both directions.
 #include "models/drafters/dflash.h"
 
 #include "data/sampler.h"
@@ -42,13 +44,14 @@ class DFlashState : public DraftState {
   int64_t length() const override { return length_; }
 
   int64_t length_ = 0;
-  at::Tensor stacked;             // key and value projections of all layers, one matrix
+  at::Tensor stacked;                    // key and value projections of all layers, one matrix
   std::vector<at::Tensor> keys, values;  // per layer [capacity, kv_heads, head_dim]
 };
 
 class DFlash : public Drafter {
  public:
-  DFlash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary, uint64_t seed);
+  DFlash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary,
+         uint64_t seed);
 
   NamedTensors parameters() const override { return parameters_; }
   NamedTensors initialise(const DraftStart& start) override;
@@ -61,7 +64,8 @@ class DFlash : public Drafter {
   void register_parameters(uint64_t seed);
   void copy_target_layers(const WeightFolder& target);
   at::Tensor stacked_projections() const;
-  std::vector<LayerContext> context(const at::Tensor& taps, const at::Tensor& positions, const at::Tensor& stacked) const;
+  std::vector<LayerContext> context(const at::Tensor& taps, const at::Tensor& positions,
+                                    const at::Tensor& stacked) const;
   at::Tensor blocks(const std::vector<LayerContext>& context, const Blocks& blocks) const;
   at::Tensor rotate(const at::Tensor& heads, const at::Tensor& positions) const;
   at::Tensor heads(const at::Tensor& rows) const { return rows.view({rows.size(0), -1, config_.head_dim}); }
@@ -76,7 +80,8 @@ class DFlash : public Drafter {
 
 // 1. What it is called, what it needs.
 
-DFlash::DFlash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary, uint64_t seed)
+DFlash::DFlash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends,
+               const DraftVocabulary& vocabulary, uint64_t seed)
     : target_layers_(target.num_hidden_layers),
       // Slots of the last blocks stand beyond the row's end; they are never scored, but they have a position.
       rope_(config.rope, config.head_dim, config.max_position_embeddings + config.block, ends.embedding.device()) {
@@ -99,7 +104,8 @@ DFlash::DFlash(const DrafterConfig& config, const HfConfig& target, const Target
 // 2. Its tensors: names as published (z-lab), no prefix.
 
 void DFlash::register_parameters(uint64_t seed) {
-  const at::TensorOptions options = ends_.embedding.options().dtype(ends_.embedding.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const at::TensorOptions options =
+      ends_.embedding.options().dtype(ends_.embedding.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const auto add = [&](const std::string& name, const at::Tensor& value) {
     at::Tensor parameter = value.to(options).set_requires_grad(true);
     parameters_.emplace_back(name, parameter);
@@ -110,7 +116,9 @@ void DFlash::register_parameters(uint64_t seed) {
     at::Generator generator = at::detail::createCPUGenerator(derive_seed(seed, "init " + name));
     return add(name, at::empty({rows, columns}).normal_(0.0, config_.initializer_range, generator));
   };
-  const auto vector = [&](const std::string& name, int64_t size, double value) { return add(name, at::full({size}, value)); };
+  const auto vector = [&](const std::string& name, int64_t size, double value) {
+    return add(name, at::full({size}, value));
+  };
 
   const int64_t hidden = config_.hidden_size, d = config_.head_dim, inner = config_.intermediate_size;
   const int64_t q_width = config_.num_attention_heads * d, kv_width = config_.num_key_value_heads * d;
@@ -143,8 +151,8 @@ NamedTensors DFlash::initialise(const DraftStart& start) {
   }
   if (!config_.unit_taps) return {};
   const std::vector<int64_t> taps_shape{static_cast<int64_t>(config_.taps.size()), config_.hidden_size};
-  DS_CHECK(start.tap_scale.defined() && start.tap_scale.sizes() == taps_shape, "drafter.unit_taps needs the taps' root mean squares, [{}, {}]", taps_shape[0],
-           taps_shape[1]);
+  DS_CHECK(start.tap_scale.defined() && start.tap_scale.sizes() == taps_shape,
+           "drafter.unit_taps needs the taps' root mean squares, [{}, {}]", taps_shape[0], taps_shape[1]);
   const at::Tensor scale = start.tap_scale.to(fc_.options()).reshape({-1});
   fc_.div_(scale);
   return {{"fc.weight", scale}};
@@ -164,7 +172,8 @@ void DFlash::copy_target_layers(const WeightFolder& target) {
     parameter.copy_(target.tensor(source));
     ++copied;
   }
-  DS_CHECK(copied > 0, "drafter.init: target, but no tensor of {} fits the drafter's layers; take init: random", target.folder());
+  DS_CHECK(copied > 0, "drafter.init: target, but no tensor of {} fits the drafter's layers; take init: random",
+           target.folder());
 }
 
 // 3. Conditioning: norm(fc(concatenated taps)), once per committed token; all layers' keys and values from one product.
@@ -178,9 +187,11 @@ at::Tensor DFlash::stacked_projections() const {
   return at::cat(weights);
 }
 
-std::vector<LayerContext> DFlash::context(const at::Tensor& taps, const at::Tensor& positions, const at::Tensor& stacked) const {
+std::vector<LayerContext> DFlash::context(const at::Tensor& taps, const at::Tensor& positions,
+                                          const at::Tensor& stacked) const {
   const int64_t count = taps.size(0);
-  const at::Tensor fused = rms_norm(draftsmith::linear(taps.to(fc_.scalar_type()).reshape({count, -1}), fc_), hidden_norm_, config_.rms_norm_eps);  // [C, H]
+  const at::Tensor fused = rms_norm(draftsmith::linear(taps.to(fc_.scalar_type()).reshape({count, -1}), fc_),
+                                    hidden_norm_, config_.rms_norm_eps);  // [C, H]
   const auto parts = draftsmith::linear(fused, stacked).view({count, 2 * config_.layers, -1}).unbind(1);
   std::vector<LayerContext> result;
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -229,7 +240,8 @@ at::Tensor DFlash::blocks(const std::vector<LayerContext>& context, const Blocks
       if (last) q = gather_rows(q, run.wanted);
     }
     const at::Tensor q_positions = last ? run.positions.index_select(0, run.wanted) : run.positions;
-    const at::Tensor attended = block_attention(rotate(q, q_positions), rotate(k, run.positions), v, context[i].keys, context[i].values, last ? run.kept : run.all);
+    const at::Tensor attended = block_attention(rotate(q, q_positions), rotate(k, run.positions), v, context[i].keys,
+                                                context[i].values, last ? run.kept : run.all);
     x = (last ? gather_rows(x, run.wanted) : x) + draftsmith::linear(attended.flatten(1), layer.o);
     x = x + mlp(rms_norm(x, layer.post_norm, eps), MlpWeights{layer.gate, layer.up, layer.down, {}, {}, {}});
   }
@@ -240,7 +252,8 @@ at::Tensor DFlash::blocks(const std::vector<LayerContext>& context, const Blocks
 
 DraftSlots DFlash::slots(const DraftSample& sample) const {
   const int64_t block = config_.block, length = sample.tokens.size(0);
-  const at::Tensor anchors = sample.anchors.to(at::kCPU).contiguous(), supervised = sample.loss_mask.to(at::kCPU).contiguous();
+  const at::Tensor anchors = sample.anchors.to(at::kCPU).contiguous(),
+                   supervised = sample.loss_mask.to(at::kCPU).contiguous();
   DS_CHECK(anchors.numel() > 0, "a training sample without anchors has nothing to learn from: leave it out");
   const int64_t* anchor = anchors.const_data_ptr<int64_t>();
   const uint8_t* scored = supervised.const_data_ptr<uint8_t>();
@@ -251,9 +264,11 @@ DraftSlots DFlash::slots(const DraftSample& sample) const {
   run.all.row_begin = run.kept.row_begin = {0};
   std::vector<int64_t> positions, wanted, slot, position, owner;
   for (int64_t a = 0; a < anchors.numel(); ++a) {
-    DS_CHECK(anchor[a] >= 0 && anchor[a] < length && (a == 0 || anchor[a] > anchor[a - 1]), "anchors must ascend inside the sample: {} after {} of {} tokens",
-             anchor[a], a > 0 ? anchor[a - 1] : -1, length);
-    const size_t row = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), anchor[a]) - starts.begin() - 1);
+    DS_CHECK(anchor[a] >= 0 && anchor[a] < length && (a == 0 || anchor[a] > anchor[a - 1]),
+             "anchors must ascend inside the sample: {} after {} of {} tokens", anchor[a], a > 0 ? anchor[a - 1] : -1,
+             length);
+    const size_t row =
+        static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), anchor[a]) - starts.begin() - 1);
     const int64_t begin = starts[row], end = row + 1 < starts.size() ? starts[row + 1] : length;
     for (int64_t k = 0; k < block; ++k) {
       const int64_t at = anchor[a] + k;
@@ -280,7 +295,8 @@ DraftSlots DFlash::slots(const DraftSample& sample) const {
 
   std::vector<int64_t> context_positions(static_cast<size_t>(length));
   for (size_t row = 0; row < starts.size(); ++row)
-    for (int64_t i = starts[row]; i < (row + 1 < starts.size() ? starts[row + 1] : length); ++i) context_positions[static_cast<size_t>(i)] = i - starts[row];
+    for (int64_t i = starts[row]; i < (row + 1 < starts.size() ? starts[row + 1] : length); ++i)
+      context_positions[static_cast<size_t>(i)] = i - starts[row];
   const auto layers = context(sample.taps, to_device(context_positions), stacked_projections());
   return DraftSlots{blocks(layers, run), to_device(slot), to_device(position), to_device(owner)};
 }
@@ -336,28 +352,32 @@ Proposal DFlash::propose(DraftState& opaque, int64_t anchor, const ProposeOption
   run.all = BlockView{config_.block, {0}, {length}, {0, config_.block}};
   run.kept = BlockView{config_.block, {0}, {length}, {0, count}};
   std::vector<LayerContext> layers;
-  for (size_t i = 0; i < layers_.size(); ++i) layers.push_back(LayerContext{state.keys[i].narrow(0, 0, length), state.values[i].narrow(0, 0, length)});
-  const at::Tensor logits = draftsmith::linear(blocks(layers, run), head_.to(fc_.scalar_type())).to(at::kFloat);  // [n, Vd]
+  for (size_t i = 0; i < layers_.size(); ++i)
+    layers.push_back(LayerContext{state.keys[i].narrow(0, 0, length), state.values[i].narrow(0, 0, length)});
+  const at::Tensor logits =
+      draftsmith::linear(blocks(layers, run), head_.to(fc_.scalar_type())).to(at::kFloat);  // [n, Vd]
 
   Proposal proposal;
   at::Tensor ids;
   if (options.temperature > 0) {
     proposal.q = at::softmax(logits / options.temperature, -1);
     std::vector<int64_t> drawn;
-    for (int64_t i = 0; i < count; ++i) drawn.push_back(draw(proposal.q[i], uniform(options.seed, static_cast<uint64_t>(i))));
+    for (int64_t i = 0; i < count; ++i)
+      drawn.push_back(draw(proposal.q[i], uniform(options.seed, static_cast<uint64_t>(i))));
     ids = at::tensor(drawn, at::kLong);
   } else {
     ids = logits.argmax(-1).cpu();
   }
-  if (vocabulary_.to_target.defined()) ids = vocabulary_.to_target.index_select(0, ids.to(vocabulary_.to_target.device())).cpu();
+  if (vocabulary_.to_target.defined())
+    ids = vocabulary_.to_target.index_select(0, ids.to(vocabulary_.to_target.device())).cpu();
   proposal.tokens.assign(ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + count);
   return proposal;
 }
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_dflash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary,
-                                     uint64_t seed) {
+std::unique_ptr<Drafter> make_dflash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends,
+                                     const DraftVocabulary& vocabulary, uint64_t seed) {
   return std::make_unique<DFlash>(config, target, ends, vocabulary, seed);
 }
 

@@ -5,7 +5,7 @@
 
 namespace draftsmith {
 
-std::unique_ptr<Drafter> make_dflash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary,
-                                     uint64_t seed);
+std::unique_ptr<Drafter> make_dflash(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends,
+                                     const DraftVocabulary& vocabulary, uint64_t seed);
 
 }  // namespace draftsmith

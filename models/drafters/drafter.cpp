@@ -17,14 +17,16 @@ namespace {
 
 struct Kind {
   const char* name;
-  std::unique_ptr<Drafter> (*make)(const DrafterConfig&, const HfConfig&, const TargetEnds&, const DraftVocabulary&, uint64_t seed);
+  std::unique_ptr<Drafter> (*make)(const DrafterConfig&, const HfConfig&, const TargetEnds&, const DraftVocabulary&,
+                                   uint64_t seed);
 };
 
 // One line per drafter.
 constexpr Kind kKinds[] = {{"dflash", make_dflash}};
 
 constexpr int kFormat = 1;
-constexpr const char* kOffsets = "d2t";  // target id = draft id + d2t[draft id], as in published reduced-vocabulary drafters
+constexpr const char* kOffsets =
+    "d2t";  // target id = draft id + d2t[draft id], as in published reduced-vocabulary drafters
 
 const Kind& find_kind(const std::string& name) {
   std::vector<std::string> known;
@@ -33,7 +35,8 @@ const Kind& find_kind(const std::string& name) {
     known.emplace_back(kind.name);
   }
   const std::string near = nearest(name, known);
-  DS_FAIL("drafter.kind `{}` is unknown; known: {}{}", name, fmt::join(known, ", "), near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near));
+  DS_FAIL("drafter.kind `{}` is unknown; known: {}{}", name, fmt::join(known, ", "),
+          near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near));
 }
 
 // Ids that stand for something in text or batches and can never stand for "masked".
@@ -48,11 +51,16 @@ std::vector<std::pair<std::string, int64_t>> reserved_ids(const HfConfig& target
 }
 
 void check_mask_token(int64_t mask, const HfConfig& target) {
-  DS_CHECK(mask >= 0, "the drafter's mask token is not set: state drafter.mask_token, or let `draftsmith train` pick one");
-  DS_CHECK(mask < target.vocab_size, "mask token {} is outside the embedding table of {} rows, which is never resized", mask, target.vocab_size);
+  DS_CHECK(mask >= 0,
+           "the drafter's mask token is not set: state drafter.mask_token, or let `draftsmith train` pick one");
+  DS_CHECK(mask < target.vocab_size, "mask token {} is outside the embedding table of {} rows, which is never resized",
+           mask, target.vocab_size);
   for (const auto& [name, id] : reserved_ids(target))
-    DS_CHECK(mask != id, "mask token {} is the target's {}: that token occurs in text, so it cannot mean \"masked\"; take an unused or control id, or leave "
-             "drafter.mask_token at -1 to have one picked", mask, name);
+    DS_CHECK(mask != id,
+             "mask token {} is the target's {}: that token occurs in text, so it cannot mean \"masked\"; take an "
+             "unused or control id, or leave "
+             "drafter.mask_token at -1 to have one picked",
+             mask, name);
 }
 
 }  // namespace
@@ -70,7 +78,8 @@ DraftVocabulary make_draft_vocabulary(const std::vector<int64_t>& ids, int64_t s
   return vocabulary;
 }
 
-int64_t pick_mask_token(const HfConfig& target, const std::vector<int64_t>& special_ids, int64_t tokenizer_size, const at::Tensor& used) {
+int64_t pick_mask_token(const HfConfig& target, const std::vector<int64_t>& special_ids, int64_t tokenizer_size,
+                        const at::Tensor& used) {
   if (tokenizer_size < target.vocab_size) return tokenizer_size;
   std::set<int64_t> taken;
   for (const auto& [name, id] : reserved_ids(target)) taken.insert(id);
@@ -78,19 +87,22 @@ int64_t pick_mask_token(const HfConfig& target, const std::vector<int64_t>& spec
   const uint8_t* in_data = occurs.const_data_ptr<uint8_t>();
   for (auto id = special_ids.rbegin(); id != special_ids.rend(); ++id)
     if (*id < target.vocab_size && !taken.contains(*id) && !in_data[*id]) return *id;
-  DS_FAIL("no embedding row is free for the mask token: the tokenizer uses all {} rows and every special token occurs in the data; state drafter.mask_token",
-          target.vocab_size);
+  DS_FAIL(
+      "no embedding row is free for the mask token: the tokenizer uses all {} rows and every special token occurs in "
+      "the data; state drafter.mask_token",
+      target.vocab_size);
 }
 
-std::unique_ptr<Drafter> make_drafter(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary,
-                                      uint64_t seed) {
+std::unique_ptr<Drafter> make_drafter(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends,
+                                      const DraftVocabulary& vocabulary, uint64_t seed) {
   const Kind& kind = find_kind(config.kind);
   const DrafterConfig resolved = resolve_drafter(config, target);
   check_mask_token(resolved.mask_token, target);
   const std::vector<int64_t> table{target.vocab_size, target.hidden_size};
   DS_CHECK(ends.embedding.sizes() == table && ends.head.sizes() == table,
-           "the target's embedding is {} x {} and its head {} x {}, its config.json says {} x {}", ends.embedding.size(0), ends.embedding.size(1),
-           ends.head.size(0), ends.head.size(1), target.vocab_size, target.hidden_size);
+           "the target's embedding is {} x {} and its head {} x {}, its config.json says {} x {}",
+           ends.embedding.size(0), ends.embedding.size(1), ends.head.size(0), ends.head.size(1), target.vocab_size,
+           target.hidden_size);
   return kind.make(resolved, target, ends, vocabulary, seed);
 }
 
@@ -112,15 +124,19 @@ void save_drafter(const Drafter& drafter, const DrafterIdentity& identity, const
   write_file(folder + "/drafter.json", json.dump(2) + "\n");
 }
 
-std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig& target, const TargetEnds& ends, const std::string& target_hash,
-                                      DrafterIdentity* identity) {
+std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig& target, const TargetEnds& ends,
+                                      const std::string& target_hash, DrafterIdentity* identity) {
   const std::string path = folder + "/drafter.json";
   const nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, false);
-  DS_CHECK(json.is_object() && json.contains("drafter"), "{}: not a drafter's description (a JSON object with `drafter`)", path);
-  DS_CHECK(json.value("format", 0) == kFormat, "{}: format {}, this program reads {}", path, json.value("format", 0), kFormat);
-  const DrafterIdentity found{json.value("target_hash", ""), json.value("corpus_id", ""), json.value("chat_template_hash", "")};
+  DS_CHECK(json.is_object() && json.contains("drafter"),
+           "{}: not a drafter's description (a JSON object with `drafter`)", path);
+  DS_CHECK(json.value("format", 0) == kFormat, "{}: format {}, this program reads {}", path, json.value("format", 0),
+           kFormat);
+  const DrafterIdentity found{json.value("target_hash", ""), json.value("corpus_id", ""),
+                              json.value("chat_template_hash", "")};
   DS_CHECK(target_hash.empty() || found.target_hash == target_hash,
-           "{}: this drafter was trained for another target\n       it belongs to weights {}, the target given has {}\n       give the target it was trained for, or train "
+           "{}: this drafter was trained for another target\n       it belongs to weights {}, the target given has "
+           "{}\n       give the target it was trained for, or train "
            "anew:  draftsmith train",
            folder, found.target_hash, target_hash);
   if (identity != nullptr) *identity = found;
@@ -130,7 +146,8 @@ std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig&
   if (file.has(kOffsets)) {
     const at::Tensor offsets = file.tensor(kOffsets).to(at::kLong);
     const at::Tensor ids = offsets + at::arange(offsets.numel(), at::kLong);
-    vocabulary = make_draft_vocabulary({ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()}, target.vocab_size);
+    vocabulary = make_draft_vocabulary({ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()},
+                                       target.vocab_size);
   }
   auto drafter = make_drafter(drafter_from_json(json["drafter"], path), target, ends, vocabulary, 0);
   NamedTensors named;
@@ -146,14 +163,15 @@ void assign_parameters(const Drafter& drafter, const NamedTensors& named, const 
   for (auto& [name, parameter] : drafter.parameters()) {
     const auto found = given.find(name);
     DS_CHECK(found != given.end(), "{}: tensor `{}` is missing", where, name);
-    DS_CHECK(found->second.sizes() == parameter.sizes(), "{}: tensor `{}` has shape [{}], the drafter's is [{}]", where, name,
-             fmt::join(found->second.sizes(), ", "), fmt::join(parameter.sizes(), ", "));
+    DS_CHECK(found->second.sizes() == parameter.sizes(), "{}: tensor `{}` has shape [{}], the drafter's is [{}]", where,
+             name, fmt::join(found->second.sizes(), ", "), fmt::join(parameter.sizes(), ", "));
     const int64_t bad = first_not_finite(found->second.to(at::kCPU).contiguous());
     DS_CHECK(bad < 0, "{}: tensor `{}` holds a value that is not finite at element {}", where, name, bad);
     at::Tensor(parameter).copy_(found->second);
     given.erase(found);
   }
-  DS_CHECK(given.empty(), "{}: tensor `{}` belongs to no parameter of a {} drafter ({} such)", where, given.begin()->first, drafter.config().kind, given.size());
+  DS_CHECK(given.empty(), "{}: tensor `{}` belongs to no parameter of a {} drafter ({} such)", where,
+           given.begin()->first, drafter.config().kind, given.size());
 }
 
 }  // namespace draftsmith

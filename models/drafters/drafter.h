@@ -1,8 +1,9 @@
 // A drafter: the small trained model that proposes what the target verifies.
 //
-// Every drafter answers the same questions: which taps it needs (spec), its named tensors (parameters), its states at supervised slots for a training sample
-// (slots), and its proposal from a decode state (start, append, propose). Capture, packing, training, resume, evaluation and export work from
-// these answers and never name a drafter. A drafter borrows the target's embedding and head (frozen); it owns its parameters.
+// Every drafter answers the same questions: which taps it needs (spec), its named tensors (parameters), its states at
+// supervised slots for a training sample (slots), and its proposal from a decode state (start, append, propose).
+// Capture, packing, training, resume, evaluation and export work from these answers and never name a drafter. A drafter
+// borrows the target's embedding and head (frozen); it owns its parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +26,8 @@ struct TargetEnds {
 
 // Reduced draft vocabulary: draft id -> target id, ascending. Undefined: the full vocabulary.
 struct DraftVocabulary {
-  at::Tensor to_target;   // int64 [Vd]
-  at::Tensor from_target; // int64 [V], -1 where the target id is not in it
+  at::Tensor to_target;    // int64 [Vd]
+  at::Tensor from_target;  // int64 [V], -1 where the target id is not in it
 };
 // Keeps `ids` (any order, duplicates allowed) of a target vocabulary of `size`.
 DraftVocabulary make_draft_vocabulary(const std::vector<int64_t>& ids, int64_t size);
@@ -39,12 +40,13 @@ struct DraftSlots {
   at::Tensor block;     // int64 [M], which anchor it belongs to, 0..A-1
 };
 
-// One training sample, or several packed one behind the other (a block never sees another row's context), on the drafter's device.
+// One training sample, or several packed one behind the other (a block never sees another row's context), on the
+// drafter's device.
 struct DraftSample {
-  at::Tensor tokens;     // int64 [S]
-  at::Tensor loss_mask;  // uint8 [S]
-  at::Tensor taps;       // [S, T, H]
-  at::Tensor anchors;    // int64 [A], ascending
+  at::Tensor tokens;            // int64 [S]
+  at::Tensor loss_mask;         // uint8 [S]
+  at::Tensor taps;              // [S, T, H]
+  at::Tensor anchors;           // int64 [A], ascending
   std::vector<int64_t> starts;  // first token of each packed row, ascending from 0; empty: one row
 };
 
@@ -61,7 +63,8 @@ class DraftState {
   virtual int64_t length() const = 0;  // committed tokens whose features it holds
 };
 
-// A chain of proposed tokens. `q` are the probabilities they were really drawn from, [n, Vd] over the draft vocabulary; undefined for a greedy proposal.
+// A chain of proposed tokens. `q` are the probabilities they were really drawn from, [n, Vd] over the draft vocabulary;
+// undefined for a greedy proposal.
 struct Proposal {
   std::vector<int64_t> tokens;  // target ids
   at::Tensor q;
@@ -82,22 +85,26 @@ class Drafter {
   // Head rows of the draft vocabulary, [Vd, H], frozen, shared by objective and proposal.
   const at::Tensor& head() const { return head_; }
 
-  // Named trainable tensors, names as exported, in a fixed order. The tensors are the drafter's own: writing into them changes it.
+  // Named trainable tensors, names as exported, in a fixed order. The tensors are the drafter's own: writing into them
+  // changes it.
   virtual NamedTensors parameters() const = 0;
 
-  // Applies the parts of the initialisation that need more than a seed (config().init, unit_taps) to fresh parameters. Returns the input scales that the optimizer
-  // must know: a parameter w [out, in] with scale s [in] is trained as u = w s, so that its inputs count as if they were divided by s. Throws Error when `start` lacks what
-  // the config asks for.
+  // Applies the parts of the initialisation that need more than a seed (config().init, unit_taps) to fresh parameters.
+  // Returns the input scales that the optimizer must know: a parameter w [out, in] with scale s [in] is trained as u =
+  // w s, so that its inputs count as if they were divided by s. Throws Error when `start` lacks what the config asks
+  // for.
   virtual NamedTensors initialise(const DraftStart& start) = 0;
 
-  // Training: one forward over all blocks of a sample, only supervised slots returned. Slots whose label is outside the draft vocabulary are returned too.
+  // Training: one forward over all blocks of a sample, only supervised slots returned. Slots whose label is outside the
+  // draft vocabulary are returned too.
   virtual DraftSlots slots(const DraftSample& sample) const = 0;
 
   // Decoding.
   virtual std::unique_ptr<DraftState> start() const = 0;
   // Features of newly committed tokens, taps [n, T, H], in order.
   virtual void append(DraftState& state, const at::Tensor& taps) const = 0;
-  // Proposes what follows `anchor`, the last committed token (its features are not in the state yet; it stands at position state.length()).
+  // Proposes what follows `anchor`, the last committed token (its features are not in the state yet; it stands at
+  // position state.length()).
   virtual Proposal propose(DraftState& state, int64_t anchor, const ProposeOptions& options) const = 0;
 
  protected:
@@ -107,23 +114,32 @@ class Drafter {
   at::Tensor head_;
 };
 
-// A token that can stand for "masked": an embedding row that no text uses. The first row behind the tokenizer's ids when the table has one; else the highest special id that
-// is not bos/eos/pad/unk and never occurs in the data (`used`: uint8 [V], 1 for ids that occur). Throws Error when there is none. Source: shared/research/dflash.md 1.7.
-int64_t pick_mask_token(const HfConfig& target, const std::vector<int64_t>& special_ids, int64_t tokenizer_size, const at::Tensor& used);
+// A token that can stand for "masked": an embedding row that no text uses. The first row behind the tokenizer's ids
+// when the table has one; else the highest special id that is not bos/eos/pad/unk and never occurs in the data (`used`:
+// uint8 [V], 1 for ids that occur). Throws Error when there is none. Source: shared/research/dflash.md 1.7.
+int64_t pick_mask_token(const HfConfig& target, const std::vector<int64_t>& special_ids, int64_t tokenizer_size,
+                        const at::Tensor& used);
 
-// Makes an untrained drafter of config.kind, initialised from `seed` (parameters on the ends' device; fp32, or fp64 when the ends are). Throws Error with the reasons for an unknown kind or a combination that cannot
-// work: taps out of range or on the last layer, mask token equal to eos/pad/unk or outside the table, block < 2, heads that do not divide.
-std::unique_ptr<Drafter> make_drafter(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends, const DraftVocabulary& vocabulary, uint64_t seed);
+// Makes an untrained drafter of config.kind, initialised from `seed` (parameters on the ends' device; fp32, or fp64
+// when the ends are). Throws Error with the reasons for an unknown kind or a combination that cannot work: taps out of
+// range or on the last layer, mask token equal to eos/pad/unk or outside the table, block < 2, heads that do not
+// divide.
+std::unique_ptr<Drafter> make_drafter(const DrafterConfig& config, const HfConfig& target, const TargetEnds& ends,
+                                      const DraftVocabulary& vocabulary, uint64_t seed);
 
-// A drafter's own folder: drafter.json (config, identity of target, corpus and store) + drafter.safetensors (parameters, `d2t` when the vocabulary is reduced). Checkpoints and exports begin from it.
+// A drafter's own folder: drafter.json (config, identity of target, corpus and store) + drafter.safetensors
+// (parameters, `d2t` when the vocabulary is reduced). Checkpoints and exports begin from it.
 struct DrafterIdentity {
   std::string target_hash, corpus_id, chat_template_hash;
 };
 void save_drafter(const Drafter& drafter, const DrafterIdentity& identity, const std::string& folder);
-// Throws Error when weights are missing, extra, wrongly shaped or not finite, or the identity's target is not `target_hash` (both are printed, empty skips the check).
-std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig& target, const TargetEnds& ends, const std::string& target_hash, DrafterIdentity* identity = nullptr);
+// Throws Error when weights are missing, extra, wrongly shaped or not finite, or the identity's target is not
+// `target_hash` (both are printed, empty skips the check).
+std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig& target, const TargetEnds& ends,
+                                      const std::string& target_hash, DrafterIdentity* identity = nullptr);
 
-// True when every parameter of `named` is present in `drafter` with its shape; copies them in. Throws Error naming missing, extra and misshaped tensors.
+// True when every parameter of `named` is present in `drafter` with its shape; copies them in. Throws Error naming
+// missing, extra and misshaped tensors.
 void assign_parameters(const Drafter& drafter, const NamedTensors& named, const std::string& where);
 
 }  // namespace draftsmith

@@ -11,10 +11,12 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
     return x.index_select(0, rows);
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
     auto sizes = grads[0].sizes().vec();
     sizes[0] = context->saved_data["count"].toInt();
-    return {at::zeros(sizes, grads[0].options()).index_copy_(0, context->get_saved_variables()[0], grads[0]), at::Tensor()};
+    return {at::zeros(sizes, grads[0].options()).index_copy_(0, context->get_saved_variables()[0], grads[0]),
+            at::Tensor()};
   }
 };
 

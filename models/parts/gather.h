@@ -5,7 +5,8 @@
 
 namespace draftsmith {
 
-// x: [N, ...], rows: int64 [M] without repetition, on x's device. Returns x[rows], [M, ...]. Differentiable; because no row repeats, backward is a copy, not a sum.
+// x: [N, ...], rows: int64 [M] without repetition, on x's device. Returns x[rows], [M, ...]. Differentiable; because no
+// row repeats, backward is a copy, not a sum.
 at::Tensor gather_rows(const at::Tensor& x, const at::Tensor& rows);
 
 }  // namespace draftsmith

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kLanes = 8;
 
-// e^x for -87 <= x <= 0: x = n ln2 + r, |r| <= ln2/2; 2^n by the exponent bits. Adding 1.5 * 2^23 rounds to the nearest integer.
+// e^x for -87 <= x <= 0: x = n ln2 + r, |r| <= ln2/2; 2^n by the exponent bits. Adding 1.5 * 2^23 rounds to the nearest
+// integer.
 inline float exp_reduced(float x) {
   constexpr float kRound = 12582912.0f;
   const float clamped = x < -87.0f ? -87.0f : x;
@@ -64,8 +65,12 @@ inline T dot_loop(const T* x, const T* y, int64_t n) {
 
 }  // namespace
 
-DS_VECTOR float max_of(const float* x, int64_t n) { return max_loop(x, n); }
-double max_of(const double* x, int64_t n) { return max_loop(x, n); }
+DS_VECTOR float max_of(const float* x, int64_t n) {
+  return max_loop(x, n);
+}
+double max_of(const double* x, int64_t n) {
+  return max_loop(x, n);
+}
 
 DS_VECTOR float exp_minus(float* x, int64_t n, float shift) {
   float lanes[kLanes] = {};
@@ -97,8 +102,12 @@ void scale(double* x, int64_t n, double factor) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
-DS_VECTOR float dot(const float* x, const float* y, int64_t n) { return dot_loop(x, y, n); }
-double dot(const double* x, const double* y, int64_t n) { return dot_loop(x, y, n); }
+DS_VECTOR float dot(const float* x, const float* y, int64_t n) {
+  return dot_loop(x, y, n);
+}
+double dot(const double* x, const double* y, int64_t n) {
+  return dot_loop(x, y, n);
+}
 
 DS_VECTOR void softmax_backward(float* d, const float* p, int64_t n, float inner, float factor) {
   for (int64_t i = 0; i < n; ++i) d[i] = p[i] * (d[i] - inner) * factor;

@@ -1,4 +1,5 @@
-// Loops over one row of numbers, written so that the compiler turns them into vector code (AVX2 where the machine has it, chosen at run time).
+// Loops over one row of numbers, written so that the compiler turns them into vector code (AVX2 where the machine has
+// it, chosen at run time).
 //
 // Sums go through eight partial sums in a fixed order, so results do not depend on alignment or thread count.
 #pragma once
@@ -11,8 +12,8 @@ namespace draftsmith {
 float max_of(const float* x, int64_t n);
 double max_of(const double* x, int64_t n);
 
-// x[i] = e^(x[i] - shift) with shift >= x[i]; returns the sum. fp32: relative error below 2e-7 (range reduction by ln 2 and a polynomial of degree 6,
-// coefficients of the Taylor series on [-ln2/2, ln2/2]); below -87 it is 0.
+// x[i] = e^(x[i] - shift) with shift >= x[i]; returns the sum. fp32: relative error below 2e-7 (range reduction by ln 2
+// and a polynomial of degree 6, coefficients of the Taylor series on [-ln2/2, ln2/2]); below -87 it is 0.
 float exp_minus(float* x, int64_t n, float shift);
 double exp_minus(double* x, int64_t n, double shift);
 

@@ -54,7 +54,10 @@ int main(int argc, char** argv) {
   const auto append = seconds([&] { drafter->append(*state, taps); });
   int64_t weights = size * 576;
   for (const auto& [name, parameter] : drafter->parameters()) weights += parameter.numel();
-  say("draft", "{} layers, block {}, vocabulary {}, context {}: {:.2f} ms (mean {:.2f}); append of 3 tokens {:.2f} ms (mean {:.2f}); {} of weights", layers, block,
-      size, length, 1e3 * draft.first, 1e3 * draft.second, 1e3 * append.first, 1e3 * append.second, short_bytes(4.0 * static_cast<double>(weights)));
+  say("draft",
+      "{} layers, block {}, vocabulary {}, context {}: {:.2f} ms (mean {:.2f}); append of 3 tokens {:.2f} ms (mean "
+      "{:.2f}); {} of weights",
+      layers, block, size, length, 1e3 * draft.first, 1e3 * draft.second, 1e3 * append.first, 1e3 * append.second,
+      short_bytes(4.0 * static_cast<double>(weights)));
   return 0;
 }

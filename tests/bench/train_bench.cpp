@@ -1,8 +1,10 @@
-// The DFlash training step on the workload of spec/bench.md: SmolLM2-135M's dimensions, drafter of 3 layers, all tokens supervised, fp32, AdamW.
+// The DFlash training step on the workload of spec/bench.md: SmolLM2-135M's dimensions, drafter of 3 layers, all tokens
+// supervised, fp32, AdamW.
 //
 //   train_bench [S A B [V]]...   V: draft vocabulary (0: all 49152)
 //
-// Prints CPU-seconds and wall seconds of a step (best of a few), peak memory, and the floor: the arithmetic of the dense products at the rate that the product library reaches here.
+// Prints CPU-seconds and wall seconds of a step (best of a few), peak memory, and the floor: the arithmetic of the
+// dense products at the rate that the product library reaches here.
 #include <ATen/ATen.h>
 #include <sys/resource.h>
 
@@ -25,10 +27,14 @@ namespace {
 double cpu_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
-double wall_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 struct Timer {
   double cpu = cpu_seconds(), wall = wall_seconds();
@@ -110,9 +116,11 @@ void bench(int64_t length, int64_t anchors, int64_t block, int64_t vocabulary_si
     best_wall = std::min(best_wall, t4.wall - t0.wall);
   }
   const double floor = floor_seconds(flop);
-  say("step", "S {} A {} B {} V {}: {:.2f} CPU-s, {:.2f} s, floor {:.2f} CPU-s ({:.2f} TFLOP), ratio {:.2f}; forward {:.2f} head {:.2f} backward {:.2f} update {:.2f}; peak {}",
-      length, anchors, block, drafter->head().size(0), best_cpu, best_wall, floor, flop * 1e-12, best_cpu / floor, best[0], best[1], best[2], best[3],
-      short_bytes(static_cast<double>(peak_memory())));
+  say("step",
+      "S {} A {} B {} V {}: {:.2f} CPU-s, {:.2f} s, floor {:.2f} CPU-s ({:.2f} TFLOP), ratio {:.2f}; forward {:.2f} "
+      "head {:.2f} backward {:.2f} update {:.2f}; peak {}",
+      length, anchors, block, drafter->head().size(0), best_cpu, best_wall, floor, flop * 1e-12, best_cpu / floor,
+      best[0], best[1], best[2], best[3], short_bytes(static_cast<double>(peak_memory())));
 }
 
 }  // namespace
@@ -128,6 +136,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   for (int i = 1; i + 2 < argc; i += 4)
-    draftsmith::bench(std::atoll(argv[i]), std::atoll(argv[i + 1]), std::atoll(argv[i + 2]), i + 3 < argc ? std::atoll(argv[i + 3]) : 0);
+    draftsmith::bench(std::atoll(argv[i]), std::atoll(argv[i + 1]), std::atoll(argv[i + 2]),
+                      i + 3 < argc ? std::atoll(argv[i + 3]) : 0);
   return 0;
 }

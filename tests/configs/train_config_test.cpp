@@ -29,7 +29,8 @@ std::string refusal(const std::string& text, const std::vector<std::string>& set
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(TrainConfig, ReadsValuesOfEveryType) {
-  const TrainConfig config = read("drafter:\n  taps: [1, 7]\n  unit_taps: true\noptimizer:\n  lr: 1.5e-3\nschedule:\n  kind: wsd\n  seed: 9\n");
+  const TrainConfig config = read(
+      "drafter:\n  taps: [1, 7]\n  unit_taps: true\noptimizer:\n  lr: 1.5e-3\nschedule:\n  kind: wsd\n  seed: 9\n");
   EXPECT_EQ(config.drafter.taps, (std::vector<int64_t>{1, 7}));
   EXPECT_TRUE(config.drafter.unit_taps);
   EXPECT_DOUBLE_EQ(config.optimizer.lr, 1.5e-3);
@@ -83,7 +84,8 @@ TEST(TrainConfig, NeededFoldersAreAskedFor) {
 }
 
 TEST(TrainConfig, ResolvedTextReadsBackAsTheSame) {
-  const TrainConfig config = read("drafter:\n  taps: [1, 7]\n  init_norm: 0.25\noptimizer:\n  lr: 0.0015\n  eps: 1e-9\n");
+  const TrainConfig config =
+      read("drafter:\n  taps: [1, 7]\n  init_norm: 0.25\noptimizer:\n  lr: 0.0015\n  eps: 1e-9\n");
   const std::string text = to_yaml(config);
   ConfigReader reader = ConfigReader::from_text(text, "config.yaml");
   EXPECT_EQ(to_yaml(read_train_config(reader)), text);

@@ -1,4 +1,5 @@
-// Loss and every gradient of DFlash against a plain Python restatement (tests/goldens/make_dflash_goldens.py: dense mask, full logits, fp64).
+// Loss and every gradient of DFlash against a plain Python restatement (tests/goldens/make_dflash_goldens.py: dense
+// mask, full logits, fp64).
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -12,7 +13,8 @@ namespace {
 class DFlashGolden : public ::testing::TestWithParam<const char*> {};
 
 void compare(const std::string& name, at::ScalarType type, double tolerance) {
-  const SafetensorsFile golden = SafetensorsFile::open(std::string(DRAFTSMITH_GOLDENS) + "/dflash/" + name + ".safetensors");
+  const SafetensorsFile golden =
+      SafetensorsFile::open(std::string(DRAFTSMITH_GOLDENS) + "/dflash/" + name + ".safetensors");
   const auto json = nlohmann::json::parse(golden.metadata().at("case"));
   HfConfig target;
   target.vocab_size = 61;
@@ -32,8 +34,11 @@ void compare(const std::string& name, at::ScalarType type, double tolerance) {
   config.mask_token = 60;
   const at::Tensor ids = golden.tensor("vocabulary");
   DraftVocabulary vocabulary;
-  if (ids.numel() < target.vocab_size) vocabulary = make_draft_vocabulary({ids.data_ptr<int64_t>(), ids.data_ptr<int64_t>() + ids.numel()}, target.vocab_size);
-  const auto drafter = make_drafter(config, target, {golden.tensor("embedding").to(type), golden.tensor("head").to(type)}, vocabulary, 1);
+  if (ids.numel() < target.vocab_size)
+    vocabulary =
+        make_draft_vocabulary({ids.data_ptr<int64_t>(), ids.data_ptr<int64_t>() + ids.numel()}, target.vocab_size);
+  const auto drafter = make_drafter(
+      config, target, {golden.tensor("embedding").to(type), golden.tensor("head").to(type)}, vocabulary, 1);
   NamedTensors named;
   for (const auto& [key, entry] : golden.entries())
     if (key.starts_with("parameter.")) named.emplace_back(key.substr(10), golden.tensor(key));
@@ -56,20 +61,26 @@ void compare(const std::string& name, at::ScalarType type, double tolerance) {
   EXPECT_NEAR(terms.value / terms.denominator, loss, tolerance * loss);
   const at::Tensor correct = golden.tensor("correct");
   ASSERT_EQ(static_cast<int64_t>(terms.scored.correct.size()), correct.numel());
-  for (size_t i = 0; i < terms.scored.correct.size(); ++i) EXPECT_EQ(terms.scored.correct[i], correct[static_cast<int64_t>(i)].item<uint8_t>()) << i;
+  for (size_t i = 0; i < terms.scored.correct.size(); ++i)
+    EXPECT_EQ(terms.scored.correct[i], correct[static_cast<int64_t>(i)].item<uint8_t>()) << i;
 
   (terms.numerator / terms.denominator).backward();
   for (const auto& [parameter_name, parameter] : drafter->parameters()) {
     const at::Tensor expected = golden.tensor("gradient." + parameter_name).to(at::kDouble);
-    const double difference = (parameter.grad().to(at::kDouble) - expected).abs().max().item<double>(), size = expected.abs().max().item<double>();
+    const double difference = (parameter.grad().to(at::kDouble) - expected).abs().max().item<double>(),
+                 size = expected.abs().max().item<double>();
     EXPECT_LT(difference, tolerance * size) << parameter_name;
   }
 }
 
 // fp32 carries 1e-7 a step; the project's bound is 1e-5.
-TEST_P(DFlashGolden, LossAndAllGradientsInFp32) { compare(GetParam(), at::kFloat, 1e-5); }
+TEST_P(DFlashGolden, LossAndAllGradientsInFp32) {
+  compare(GetParam(), at::kFloat, 1e-5);
+}
 // The golden stores fp64 results rounded to fp32, and RoPE tables are fp32 in both: 1e-6.
-TEST_P(DFlashGolden, LossAndAllGradientsInFp64) { compare(GetParam(), at::kDouble, 1e-6); }
+TEST_P(DFlashGolden, LossAndAllGradientsInFp64) {
+  compare(GetParam(), at::kDouble, 1e-6);
+}
 
 INSTANTIATE_TEST_SUITE_P(Cases, DFlashGolden, ::testing::Values("decay", "dpace", "unknown", "count"));
 

@@ -34,7 +34,8 @@ TEST(LinearCrossEntropy, EqualsPlainLogitsInPiecesOfAnySize) {
 }
 
 TEST(LinearCrossEntropy, LargeLogitsStayFinite) {
-  const at::Tensor states = at::full({1, 1}, 1.0f).set_requires_grad(true), head = at::tensor({300.f, -300.f, 0.f}).view({3, 1});
+  const at::Tensor states = at::full({1, 1}, 1.0f).set_requires_grad(true),
+                   head = at::tensor({300.f, -300.f, 0.f}).view({3, 1});
   const SlotLosses found = linear_cross_entropy(states, head, at::tensor({1}, at::kLong), 1024);
   EXPECT_NEAR(found.loss.item<double>(), 600, 1e-4);
 }
@@ -46,7 +47,8 @@ TEST(Objective, DecayWeightsFollowThePaper) {
 }
 
 TEST(Objective, DpaceWeightsAreSumsOfSoftenedProducts) {
-  // One block of three slots with q = 0.5, 0.25, 1 and alpha 0.5: softened 0.75, 0.625, 1; products 0.75, 0.46875, 0.46875.
+  // One block of three slots with q = 0.5, 0.25, 1 and alpha 0.5: softened 0.75, 0.625, 1; products 0.75, 0.46875,
+  // 0.46875.
   const auto weights = dpace_weights({0, 0, 0, 1}, {std::log(2.0), std::log(4.0), 0.0, 0.0}, {1, 1, 1, 1}, 0.5);
   EXPECT_NEAR(weights[0], 0.75 + 0.46875 + 0.46875, 1e-12);
   EXPECT_NEAR(weights[1], 0.46875 + 0.46875, 1e-12);
@@ -78,7 +80,8 @@ TEST(Acceptance, CountsLeadingCorrectSlots) {
 
 TEST(Acceptance, SimulatedRoundsWalkAsDecodingDoes) {
   const at::Tensor mask = at::tensor({0, 1, 1, 1, 1, 1, 1, 0, 1, 1}, at::kByte);
-  // First stretch 1..6: from 1 two accepted -> 4; from 4 nothing -> 5; from 5 four accepted, but only one token is left. Second stretch: one round.
+  // First stretch 1..6: from 1 two accepted -> 4; from 4 nothing -> 5; from 5 four accepted, but only one token is
+  // left. Second stretch: one round.
   const Rounds rounds = simulate_rounds(mask, {1, 2, 3, 4, 5, 8}, {2, 4, 4, 0, 4, 0});
   EXPECT_EQ(rounds.rounds, 4);
   EXPECT_EQ(rounds.tokens, 6);

@@ -21,7 +21,9 @@ OptimizerSection section(const std::string& kind) {
   return s;
 }
 
-SafetensorsFile golden() { return SafetensorsFile::open(DRAFTSMITH_GOLDENS "/optimizer.safetensors"); }
+SafetensorsFile golden() {
+  return SafetensorsFile::open(DRAFTSMITH_GOLDENS "/optimizer.safetensors");
+}
 
 at::Tensor train(const std::string& kind, const std::string& name) {
   const SafetensorsFile file = golden();
@@ -37,14 +39,16 @@ at::Tensor train(const std::string& kind, const std::string& name) {
 
 TEST(AdamW, EqualsTorch) {
   for (const std::string name : {"tall", "wide", "norm"})
-    EXPECT_LT((train("adamw", name) - golden().tensor(name + ".adamw")).abs().max().item<double>(), 2e-6) << name;  // fp32 against fp64, five steps
+    EXPECT_LT((train("adamw", name) - golden().tensor(name + ".adamw")).abs().max().item<double>(), 2e-6)
+        << name;  // fp32 against fp64, five steps
 }
 
 TEST(Muon, EqualsThePlainRestatement) {
   // Newton-Schulz triples small singular directions each iteration, and their rounding with them: 3.4^5 * 1e-7 * lr.
   for (const std::string name : {"tall", "wide"})
     EXPECT_LT((train("muon", name) - golden().tensor(name + ".muon")).abs().max().item<double>(), 1e-5) << name;
-  EXPECT_LT((train("muon", "norm") - golden().tensor("norm.adamw")).abs().max().item<double>(), 2e-6) << "vectors stay with AdamW";
+  EXPECT_LT((train("muon", "norm") - golden().tensor("norm.adamw")).abs().max().item<double>(), 2e-6)
+      << "vectors stay with AdamW";
 }
 
 TEST(Optimizer, ClipsByTheGlobalNorm) {

@@ -1,4 +1,5 @@
-// A toy training run: a tiny target in an HF folder, a feature store over patterned rows, and the config text that trains on them.
+// A toy training run: a tiny target in an HF folder, a feature store over patterned rows, and the config text that
+// trains on them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,8 +16,10 @@ namespace draftsmith::toy {
 
 constexpr int64_t kRows = 24;
 
-// Rows of 20 to 31 tokens that count upward from a random start, the second half supervised; taps say what the token is, so that there is something to learn.
-inline void write_store(const std::string& folder, const std::string& target_folder, int64_t rows = kRows, bool with_last = false) {
+// Rows of 20 to 31 tokens that count upward from a random start, the second half supervised; taps say what the token
+// is, so that there is something to learn.
+inline void write_store(const std::string& folder, const std::string& target_folder, int64_t rows = kRows,
+                        bool with_last = false) {
   StoreIdentity identity;
   identity.target_hash = WeightFolder::open(target_folder).weight_hash();
   identity.target_name = "tiny";

@@ -1,4 +1,5 @@
-// The trainer as a user meets it: what a run leaves behind, resume to the same bits, every key has an effect, bad input has its message.
+// The trainer as a user meets it: what a run leaves behind, resume to the same bits, every key has an effect, bad input
+// has its message.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -101,7 +102,8 @@ TEST_F(Train, TwentyStepsEqualTenKillTen) {
       ::execv(DRAFTSMITH_PROGRAM, argv.data());
       ::_exit(127);
     }
-    for (int wait = 0; wait < 60000 && !std::filesystem::exists(folder_ / (cut + "/checkpoints/step-10/state.json")); ++wait) {
+    for (int wait = 0; wait < 60000 && !std::filesystem::exists(folder_ / (cut + "/checkpoints/step-10/state.json"));
+         ++wait) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     ::kill(child, SIGKILL);
@@ -119,7 +121,8 @@ TEST_F(Train, TwentyStepsEqualTenKillTen) {
 TEST_F(Train, TheSameRunTwiceHasTheSameBits) {
   ASSERT_EQ(train("a", {"schedule.max_steps=6"}).code, 0);
   ASSERT_EQ(train("b", {"schedule.max_steps=6"}).code, 0);
-  EXPECT_EQ(checkpoint_file(folder_ / "a", 6, "drafter.safetensors"), checkpoint_file(folder_ / "b", 6, "drafter.safetensors"));
+  EXPECT_EQ(checkpoint_file(folder_ / "a", 6, "drafter.safetensors"),
+            checkpoint_file(folder_ / "b", 6, "drafter.safetensors"));
 }
 
 TEST_F(Train, AnotherRunsFolderIsRefused) {
@@ -137,14 +140,17 @@ TEST_F(Train, AnotherRunsFolderIsRefused) {
 
 TEST_F(Train, OneSampleIsLearntByHeart) {
   toy::write_store(folder_ / "one", folder_ / "target", 1);
-  TrainConfig config = read_train_config(recipe("heart"), {"data.validation_fraction=0", "data.store=" + (folder_ / "one"), "schedule.epochs=120",
-                                                           "schedule.samples_per_step=1", "drafter.init_norm=0.25", "checkpoint.every_steps=0", "evaluate.every_steps=0"});
+  TrainConfig config = read_train_config(
+      recipe("heart"),
+      {"data.validation_fraction=0", "data.store=" + (folder_ / "one"), "schedule.epochs=120",
+       "schedule.samples_per_step=1", "drafter.init_norm=0.25", "checkpoint.every_steps=0", "evaluate.every_steps=0"});
   TrainingSetup setup = set_up_training(config, at::kCPU);
   RunFolder run(config.output.run, to_yaml(setup.config));
   Trainer trainer(setup, run);
   trainer.run();
   const TrainFigures last = trainer.step();
-  for (size_t k = 0; k < last.slot_count.size(); ++k) EXPECT_EQ(last.slot_correct[k], last.slot_count[k]) << "slot " << k + 1;
+  for (size_t k = 0; k < last.slot_count.size(); ++k)
+    EXPECT_EQ(last.slot_correct[k], last.slot_count[k]) << "slot " << k + 1;
 }
 
 // Each key of the recipe, changed, changes the first losses, the number of steps or the folder that is left.
@@ -158,29 +164,58 @@ TEST_F(Train, EveryKeyOfTheLearningHasAnEffect) {
   const std::vector<double> plain = with("plain", {});
   EXPECT_EQ(plain, with("plain-again", {}));
   int i = 0;
-  for (const std::string change :
-       {"drafter.layers=1", "drafter.block=3", "drafter.taps=[1]", "drafter.mask_token=260", "drafter.intermediate_size=24", "drafter.num_attention_heads=2",
-        "drafter.num_key_value_heads=1", "drafter.head_dim=4", "drafter.vocabulary=50", "drafter.initializer_range=0.05", "drafter.init=target", "drafter.init_norm=0.5",
-        "drafter.init_qk_norm=2", "drafter.unit_taps=true", "data.validation_fraction=0.5", "data.anchors=2", "objective.gamma=1", "objective.weighting=dpace",
-        "objective.normalize=count", "objective.normalize=samples", "optimizer.kind=muon", "optimizer.lr=0.001", "optimizer.beta1=0.5", "optimizer.beta2=0.5",
-        "optimizer.eps=0.1", "optimizer.weight_decay=1", "optimizer.clip=0.01", "schedule.kind=linear", "schedule.warmup=0.9", "schedule.samples_per_step=2",
-        "schedule.seed=2", "schedule.max_steps=3"}) {
+  for (const std::string change : {"drafter.layers=1",
+                                   "drafter.block=3",
+                                   "drafter.taps=[1]",
+                                   "drafter.mask_token=260",
+                                   "drafter.intermediate_size=24",
+                                   "drafter.num_attention_heads=2",
+                                   "drafter.num_key_value_heads=1",
+                                   "drafter.head_dim=4",
+                                   "drafter.vocabulary=50",
+                                   "drafter.initializer_range=0.05",
+                                   "drafter.init=target",
+                                   "drafter.init_norm=0.5",
+                                   "drafter.init_qk_norm=2",
+                                   "drafter.unit_taps=true",
+                                   "data.validation_fraction=0.5",
+                                   "data.anchors=2",
+                                   "objective.gamma=1",
+                                   "objective.weighting=dpace",
+                                   "objective.normalize=count",
+                                   "objective.normalize=samples",
+                                   "optimizer.kind=muon",
+                                   "optimizer.lr=0.001",
+                                   "optimizer.beta1=0.5",
+                                   "optimizer.beta2=0.5",
+                                   "optimizer.eps=0.1",
+                                   "optimizer.weight_decay=1",
+                                   "optimizer.clip=0.01",
+                                   "schedule.kind=linear",
+                                   "schedule.warmup=0.9",
+                                   "schedule.samples_per_step=2",
+                                   "schedule.seed=2",
+                                   "schedule.max_steps=3"}) {
     EXPECT_NE(plain, with(fmt::format("change-{}", i++), {change})) << change;
   }
   const std::vector<double> muon = with("muon", {"optimizer.kind=muon"});
-  for (const std::string change : {"optimizer.muon_lr=0.1", "optimizer.muon_momentum=0.5", "optimizer.muon_iterations=2"})
+  for (const std::string change :
+       {"optimizer.muon_lr=0.1", "optimizer.muon_momentum=0.5", "optimizer.muon_iterations=2"})
     EXPECT_NE(muon, with(fmt::format("change-{}", i++), {"optimizer.kind=muon", change})) << change;
   const std::vector<double> dpace = with("dpace", {"objective.weighting=dpace"});
   EXPECT_NE(dpace, with("dpace-alpha", {"objective.weighting=dpace", "objective.alpha=0.9"}));
   const std::vector<double> wsd = with("wsd", {"schedule.kind=wsd", "schedule.decay=1"});
   EXPECT_NE(wsd, with("wsd-decay", {"schedule.kind=wsd", "schedule.decay=0.7"}));
   EXPECT_NE(wsd, with("wsd-floor", {"schedule.kind=wsd", "schedule.decay=1", "schedule.floor=0.5"}));
-  EXPECT_NE(with("epochs", {"schedule.max_steps=0"}).back(), with("epochs-2", {"schedule.max_steps=0", "schedule.epochs=2"}).back());
+  EXPECT_NE(with("epochs", {"schedule.max_steps=0"}).back(),
+            with("epochs-2", {"schedule.max_steps=0", "schedule.epochs=2"}).back());
 }
 
 TEST_F(Train, PackingChangesMemoryAndNotTheResult) {
-  const auto alone = losses("alone", {"schedule.rows_per_pass=1", "objective.chunk_bytes=65536"}, 4), packed = losses("packed", {}, 4);
-  for (size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(alone[i], packed[i], 1e-4 * packed[i]);  // fp32 sums in another order, through four updates
+  const auto alone = losses("alone", {"schedule.rows_per_pass=1", "objective.chunk_bytes=65536"}, 4),
+             packed = losses("packed", {}, 4);
+  for (size_t i = 0; i < alone.size(); ++i)
+    EXPECT_NEAR(alone[i], packed[i], 1e-4 * packed[i]);  // fp32 sums in another order, through four updates
   const FeatureStore store = FeatureStore::open(folder_ / "store");
   SampleStream stream(store, DataSection{}, 1);
   stream.configure({}, 4, 1, at::kCPU);
@@ -193,7 +228,8 @@ TEST_F(Train, PackingChangesMemoryAndNotTheResult) {
 TEST_F(Train, CheckpointsAndValidationsComeWhenTheirKeysSay) {
   const auto checkpoints = [&](const std::string& run) {
     std::set<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ / (run + "/checkpoints"))) names.insert(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / (run + "/checkpoints")))
+      names.insert(entry.path().filename().string());
     return names;
   };
   const auto validations = [&](const std::string& run) {
@@ -204,10 +240,16 @@ TEST_F(Train, CheckpointsAndValidationsComeWhenTheirKeysSay) {
     }
     return found;
   };
-  ASSERT_EQ(train("a", {"schedule.max_steps=7", "checkpoint.every_steps=2", "checkpoint.keep=3", "evaluate.every_steps=3", "evaluate.rows=2"}).code, 0);
+  ASSERT_EQ(train("a", {"schedule.max_steps=7", "checkpoint.every_steps=2", "checkpoint.keep=3",
+                        "evaluate.every_steps=3", "evaluate.rows=2"})
+                .code,
+            0);
   EXPECT_EQ(checkpoints("a"), (std::set<std::string>{"step-4", "step-6", "step-7"}));
   EXPECT_EQ(validations("a"), (std::vector<std::pair<int64_t, int64_t>>{{3, 2}, {6, 2}, {7, 2}}));
-  ASSERT_EQ(train("b", {"schedule.max_steps=7", "checkpoint.every_steps=0", "evaluate.every_steps=0", "evaluate.rows=1"}).code, 0);
+  ASSERT_EQ(
+      train("b", {"schedule.max_steps=7", "checkpoint.every_steps=0", "evaluate.every_steps=0", "evaluate.rows=1"})
+          .code,
+      0);
   EXPECT_EQ(checkpoints("b"), std::set<std::string>{"step-7"});
   EXPECT_EQ(validations("b"), (std::vector<std::pair<int64_t, int64_t>>{{7, 1}}));
 }
@@ -220,7 +262,8 @@ TEST_F(Train, ImpossibleValuesAreWarnedOf) {
   EXPECT_NE(output("loud", {"drafter.init_norm=60"}).find("badly scaled"), std::string::npos);
   EXPECT_NE(output("narrow", {"drafter.vocabulary=20"}).find("draft vocabulary"), std::string::npos);
   EXPECT_NE(output("blind", {"data.validation_fraction=0"}).find("no row is kept for validation"), std::string::npos);
-  const RunResult broken = train("broken", {"optimizer.lr=10", "optimizer.clip=0", "schedule.warmup=0", "drafter.init_norm=1000"});
+  const RunResult broken =
+      train("broken", {"optimizer.lr=10", "optimizer.clip=0", "schedule.warmup=0", "drafter.init_norm=1000"});
   if (broken.code != 0) {
     EXPECT_NE(broken.output.find("not finite"), std::string::npos) << broken.output;
   }
@@ -246,7 +289,8 @@ TEST_F(Train, ADamagedCheckpointIsNamed) {
 }
 
 TEST_F(Train, TimeBudgetEndsTheRun) {
-  const RunResult result = train("brief", {"schedule.epochs=100000", "schedule.max_minutes=0.01", "evaluate.every_steps=0", "checkpoint.every_steps=0"});
+  const RunResult result = train("brief", {"schedule.epochs=100000", "schedule.max_minutes=0.01",
+                                           "evaluate.every_steps=0", "checkpoint.every_steps=0"});
   EXPECT_EQ(result.code, 0) << result.output;
   EXPECT_LT(result.seconds, 30);
 }
@@ -261,7 +305,8 @@ TEST_F(Train, TeacherLabelsNeedTheTargetsLastState) {
 }
 
 TEST_F(Train, WrongInputIsRefusedWithTheRemedy) {
-  const auto refused = [&](const std::string& name, const std::vector<std::string>& set, const std::vector<std::string>& parts) {
+  const auto refused = [&](const std::string& name, const std::vector<std::string>& set,
+                           const std::vector<std::string>& parts) {
     const RunResult result = train(name, set);
     EXPECT_NE(result.code, 0) << name;
     for (const std::string& part : parts) EXPECT_NE(result.output.find(part), std::string::npos) << result.output;
@@ -274,7 +319,8 @@ TEST_F(Train, WrongInputIsRefusedWithTheRemedy) {
   refused("mask-outside", {"drafter.mask_token=264"}, {"outside the embedding table"});
   refused("store", {"data.store=" + (folder_ / "nowhere")}, {"nowhere"});
   tiny::write_model(folder_ / "other", 8);
-  refused("other", {"target.folder=" + (folder_ / "other")}, {"other weights", WeightFolder::open(folder_ / "other").weight_hash(), "capture"});
+  refused("other", {"target.folder=" + (folder_ / "other")},
+          {"other weights", WeightFolder::open(folder_ / "other").weight_hash(), "capture"});
 }
 
 }  // namespace

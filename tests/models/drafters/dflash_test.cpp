@@ -39,7 +39,8 @@ DrafterConfig tiny_config(int64_t layers) {
 
 TargetEnds tiny_ends(at::ScalarType type) {
   at::manual_seed(11);
-  const at::Tensor embedding = at::randn({61, 24}, at::kDouble).to(type), head = at::randn({61, 24}, at::kDouble).to(type);
+  const at::Tensor embedding = at::randn({61, 24}, at::kDouble).to(type),
+                   head = at::randn({61, 24}, at::kDouble).to(type);
   return {embedding, head};
 }
 
@@ -85,11 +86,13 @@ TEST(DFlash, TrainingForwardWithOneAnchorIsTheInferencePassOnThatPrefix) {
     const Proposal proposal = drafter->propose(*state, sample.tokens[17].item<int64_t>(), {});
     for (int64_t k = 0; k < 4; ++k) EXPECT_EQ(proposal.tokens[static_cast<size_t>(k)], expected[k].item<int64_t>());
 
-    // The probabilities of a sampled proposal show the states themselves: both are softmax(head h). fp32 in two orders of summation: 1e-5.
+    // The probabilities of a sampled proposal show the states themselves: both are softmax(head h). fp32 in two orders
+    // of summation: 1e-5.
     ProposeOptions sampled;
     sampled.temperature = 1;
     const at::Tensor q = drafter->propose(*state, sample.tokens[17].item<int64_t>(), sampled).q;
-    EXPECT_LT((q - at::softmax(draftsmith::linear(slots.hidden, drafter->head()), -1)).abs().max().item<double>(), 1e-5);
+    EXPECT_LT((q - at::softmax(draftsmith::linear(slots.hidden, drafter->head()), -1)).abs().max().item<double>(),
+              1e-5);
   }
 }
 
@@ -108,7 +111,9 @@ TEST(DFlash, SlotsAreTheSupervisedOnesInsideTheRow) {
   DraftSample sample = make_sample(20, {8, 17}, at::kFloat, 3);
   sample.loss_mask[10] = 0;
   const DraftSlots slots = drafter->slots(sample);
-  const auto values = [](const at::Tensor& t) { return std::vector<int64_t>(t.data_ptr<int64_t>(), t.data_ptr<int64_t>() + t.numel()); };
+  const auto values = [](const at::Tensor& t) {
+    return std::vector<int64_t>(t.data_ptr<int64_t>(), t.data_ptr<int64_t>() + t.numel());
+  };
   EXPECT_EQ(values(slots.slot), (std::vector<int64_t>{1, 3, 4, 1, 2}));
   EXPECT_EQ(values(slots.position), (std::vector<int64_t>{9, 11, 12, 18, 19}));
   EXPECT_EQ(values(slots.block), (std::vector<int64_t>{0, 0, 0, 1, 1}));
@@ -151,7 +156,8 @@ TEST(DFlash, GradientsAreFiniteDifferences) {
         const double difference = (at_value(kept + kStep) - at_value(kept - kStep)) / (2 * kStep);
         data[i] = kept;
         // Central differences are right to step^2 times a third derivative of order 10 here.
-        EXPECT_NEAR(gradient.data_ptr<double>()[i], difference, 1e-6 * (1 + std::abs(difference))) << name << " element " << i;
+        EXPECT_NEAR(gradient.data_ptr<double>()[i], difference, 1e-6 * (1 + std::abs(difference)))
+            << name << " element " << i;
       }
     }
   }
@@ -162,7 +168,8 @@ TEST(DFlash, ReducedVocabularyProposesOnlyItsOwnTokens) {
   EXPECT_EQ(drafter->head().size(0), 3);
   auto state = drafter->start();
   drafter->append(*state, at::randn({9, 3, 24}));
-  for (const int64_t token : drafter->propose(*state, 5, {}).tokens) EXPECT_TRUE(token == 7 || token == 13 || token == 40) << token;
+  for (const int64_t token : drafter->propose(*state, 5, {}).tokens)
+    EXPECT_TRUE(token == 7 || token == 13 || token == 40) << token;
 }
 
 TEST(DFlash, AShorterProposalIsThePrefixOfTheFullOne) {
@@ -179,7 +186,8 @@ TEST(DFlash, StartFollowsTheSeedAndItsOptions) {
   DrafterConfig config = tiny_config(2);
   config.init_norm = 0.25;
   config.init_qk_norm = 1.4;
-  const auto one = make_drafter(config, tiny_target(), tiny_ends(at::kFloat), {}, 5), same = make_drafter(config, tiny_target(), tiny_ends(at::kFloat), {}, 5),
+  const auto one = make_drafter(config, tiny_target(), tiny_ends(at::kFloat), {}, 5),
+             same = make_drafter(config, tiny_target(), tiny_ends(at::kFloat), {}, 5),
              other = make_drafter(config, tiny_target(), tiny_ends(at::kFloat), {}, 6);
   const auto find = [](const Drafter& drafter, const std::string& wanted) {
     for (const auto& [name, tensor] : drafter.parameters())
@@ -201,7 +209,8 @@ TEST(Drafter, FolderGivesTheSameDrafterBack) {
   const auto again = load_drafter(folder / "d", tiny_target(), tiny_ends(at::kFloat), "abc", &identity);
   EXPECT_EQ(identity.corpus_id, "corpus");
   const auto before = drafter->parameters(), after = again->parameters();
-  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(before[i].second, after[i].second)) << before[i].first;
+  for (size_t i = 0; i < before.size(); ++i)
+    EXPECT_TRUE(at::equal(before[i].second, after[i].second)) << before[i].first;
   EXPECT_TRUE(at::equal(again->vocabulary().to_target, drafter->vocabulary().to_target));
 }
 
@@ -231,7 +240,8 @@ TEST(Drafter, FaultyWeightsAreNamed) {
   };
   EXPECT_EQ(with([](NamedTensors&) {}), "");
   EXPECT_NE(with([](NamedTensors& n) { n.erase(n.begin()); }).find("fc.weight"), std::string::npos);
-  EXPECT_NE(with([](NamedTensors& n) { n.emplace_back("extra.weight", at::zeros({1})); }).find("extra.weight"), std::string::npos);
+  EXPECT_NE(with([](NamedTensors& n) { n.emplace_back("extra.weight", at::zeros({1})); }).find("extra.weight"),
+            std::string::npos);
   EXPECT_NE(with([](NamedTensors& n) { n[0].second = at::zeros({24, 71}); }).find("71"), std::string::npos);
   EXPECT_NE(with([](NamedTensors& n) { n[0].second = at::full({24, 72}, NAN); }).find("not finite"), std::string::npos);
 }

@@ -49,7 +49,8 @@ Case make_case(at::ScalarType type, bool kept) {
 
 // One dense mask over [context; all blocks].
 at::Tensor brute_force(const Case& c) {
-  const int64_t rows = c.q.size(0), context = c.context_k.size(0), keys = c.block_k.size(0), group = c.q.size(1) / c.block_k.size(1);
+  const int64_t rows = c.q.size(0), context = c.context_k.size(0), keys = c.block_k.size(0),
+                group = c.q.size(1) / c.block_k.size(1);
   at::Tensor visible = at::zeros({rows, context + keys}, at::kBool);
   for (int64_t a = 0; a < c.view.blocks(); ++a) {
     const size_t i = static_cast<size_t>(a);
@@ -59,12 +60,15 @@ at::Tensor brute_force(const Case& c) {
     }
   }
   const auto heads_first = [&](const at::Tensor& x) { return x.repeat_interleave(group, 1).transpose(0, 1); };
-  const at::Tensor keys_all = heads_first(at::cat({c.context_k, c.block_k})), values_all = heads_first(at::cat({c.context_v, c.block_v}));
-  const at::Tensor scores = at::matmul(c.q.transpose(0, 1), keys_all.transpose(1, 2)) / std::sqrt(static_cast<double>(c.q.size(2)));
+  const at::Tensor keys_all = heads_first(at::cat({c.context_k, c.block_k})),
+                   values_all = heads_first(at::cat({c.context_v, c.block_v}));
+  const at::Tensor scores =
+      at::matmul(c.q.transpose(0, 1), keys_all.transpose(1, 2)) / std::sqrt(static_cast<double>(c.q.size(2)));
   return at::matmul(at::softmax(scores.masked_fill(visible.logical_not(), -INFINITY), -1), values_all).transpose(0, 1);
 }
 
-using Attention = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const BlockView&);
+using Attention = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                 const at::Tensor&, const BlockView&);
 
 void compare(Attention attention, at::ScalarType type, bool kept, double tolerance) {
   Case c = make_case(type, kept);
@@ -81,7 +85,8 @@ void compare(Attention attention, at::ScalarType type, bool kept, double toleran
   EXPECT_LT((found - expected).abs().max().item<double>(), tolerance);
   (found * weight).sum().backward();
   for (size_t i = 0; i < gradients.size(); ++i)
-    EXPECT_LT((c.inputs()[i]->grad() - gradients[i]).abs().max().item<double>(), tolerance) << "gradient of input " << i;
+    EXPECT_LT((c.inputs()[i]->grad() - gradients[i]).abs().max().item<double>(), tolerance)
+        << "gradient of input " << i;
 }
 
 // fp64 differs by summation order only; fp32 by its own rounding, about 1e-7 times sums of up to 100 terms.
@@ -100,7 +105,9 @@ TEST(BlockAttention, OperationsForOtherDevicesEqualTheMaskWrittenOut) {
 TEST(BlockAttention, GradientsAreFiniteDifferences) {
   Case c = make_case(at::kDouble, true);
   const at::Tensor weight = at::randn(c.q.sizes(), at::kDouble);
-  const auto value = [&] { return (block_attention(c.q, c.block_k, c.block_v, c.context_k, c.context_v, c.view) * weight).sum().item<double>(); };
+  const auto value = [&] {
+    return (block_attention(c.q, c.block_k, c.block_v, c.context_k, c.context_v, c.view) * weight).sum().item<double>();
+  };
   for (at::Tensor* input : c.inputs()) *input = input->contiguous().set_requires_grad(true);
   (block_attention(c.q, c.block_k, c.block_v, c.context_k, c.context_v, c.view) * weight).sum().backward();
   const at::NoGradGuard no_grad;
