@@ -1,4 +1,5 @@
-// What this machine is, in words and numbers: printed beside every measured speed, because a speed without its machine says nothing.
+// What this machine is, in words and numbers: printed beside every measured speed, because a speed without its machine
+// says nothing.
 #pragma once
 
 #include <nlohmann/json.hpp>
