@@ -11,4 +11,5 @@ if [ ! -e "$_stamp" ]; then
 fi
 [ -e "$_stamp" ] && export DRAFTSMITH_REFERENCE_PYTHON=$DRAFTSMITH_VENV/bin/python
 unset _stamp
-if launch/fetch_smollm2 >/dev/null; then export DRAFTSMITH_SMOLLM2=$(launch/fetch_smollm2); fi
+if _folder=$(launch/fetch_smollm2); then export DRAFTSMITH_SMOLLM2=$_folder; fi
+unset _folder
