@@ -34,7 +34,6 @@ struct DrafterConfig {
                            // exports know nothing of it
   int64_t vocabulary =
       0;  // reduced draft vocabulary: so many of the most frequent supervised tokens; 0: the full vocabulary
-  std::string for_runtime;  // checked at config time when it names an export format; empty: none
 };
 
 // Evenly spaced tap ids from 1 to layers-3, `count` of them, half-to-even rounding (dflash.md 1.3, z-lab's

@@ -82,6 +82,7 @@ void describe(ConfigVisitor& visitor, TrainConfig& config) {
 
   visitor.section("output");
   visitor.field("run", config.output.run, {});
+  visitor.field("export_for", config.output.export_for, {});
 }
 
 TrainConfig read_train_config(ConfigReader& reader) {

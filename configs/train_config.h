@@ -68,7 +68,9 @@ struct EvaluateSection {
 };
 
 struct OutputSection {
-  std::string run;  // run folder
+  std::string run;         // run folder
+  std::string export_for;  // format of `draftsmith export` that the drafter is meant for: whether it can be written is
+                           // looked at before training; empty: none
 };
 
 struct TrainConfig {

@@ -1,7 +1,5 @@
 #include "data/corpus.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <unordered_set>
@@ -169,7 +167,7 @@ struct CorpusWriter::Handle {
 };
 
 CorpusWriter::CorpusWriter(const std::string& path, CorpusOrigin origin) {
-  const std::string part = fmt::format("{}.part-{}", path, ::getpid());
+  const std::string part = new_part(path).string();
   handle_ = std::make_unique<Handle>(path, part, std::move(origin), H5File::create(part));
 }
 

@@ -75,29 +75,14 @@ FeatureStore FeatureStore::open(const std::string& folder, bool whole) {
 const StoreIdentity& FeatureStore::identity() const {
   return impl_->manifest.identity;
 }
-bool FeatureStore::complete() const {
-  return impl_->manifest.complete;
-}
-int64_t FeatureStore::rows_total() const {
-  return impl_->manifest.rows_total;
-}
 int64_t FeatureStore::rows() const {
   return impl_->manifest.rows();
 }
 int64_t FeatureStore::tokens() const {
   return impl_->tokens;
 }
-int64_t FeatureStore::shards() const {
-  return static_cast<int64_t>(impl_->manifest.shards.size());
-}
 const std::string& FeatureStore::folder() const {
   return impl_->folder;
-}
-
-int64_t FeatureStore::bytes() const {
-  int64_t out = 0;
-  for (const ManifestShard& shard : impl_->manifest.shards) out += shard.bytes;
-  return out;
 }
 
 int64_t FeatureStore::length(int64_t row) const {
@@ -121,14 +106,26 @@ FeatureSample FeatureStore::read_tokens(int64_t row) const {
   return impl_->reader(shard).read(row - impl_->manifest.shards[shard].first_row, /*features=*/false);
 }
 
-int64_t FeatureStore::verify() const {
+int64_t FeatureStore::verify(const std::string& folder) {
+  Impl impl;
+  impl.folder = folder;
+  impl.manifest = read_manifest(folder);
   int64_t faulty = 0;
-  for (int64_t row = 0; row < rows(); ++row) {
+  const auto count = [&](int64_t rows, const auto& work) {
     try {
-      read(row);
+      work();
+      return true;
     } catch (const Error& error) {
       warn("{}", error.what());
-      ++faulty;
+      faulty += rows;
+      return false;
+    }
+  };
+  for (size_t shard = 0; shard < impl.manifest.shards.size(); ++shard) {
+    const int64_t rows = impl.manifest.shards[shard].rows;
+    if (!count(rows, [&] { impl.load_index(shard); })) continue;
+    for (int64_t row = 0; row < rows; ++row) {
+      count(1, [&] { impl.reader(shard).read(row, /*features=*/true); });
     }
   }
   return faulty;

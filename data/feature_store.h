@@ -42,12 +42,8 @@ class FeatureStore {
   // from the manifest or whose index is damaged, and, unless `whole` is false, a store whose capture has not ended.
   static FeatureStore open(const std::string& folder, bool whole = true);
   const StoreIdentity& identity() const;
-  bool complete() const;
-  int64_t rows_total() const;  // rows of the corpus; rows() of them are here
   int64_t rows() const;
   int64_t tokens() const;
-  int64_t bytes() const;  // of all shards
-  int64_t shards() const;
   int64_t length(int64_t row) const;  // tokens of a row, without reading it
   const std::string& row_id(int64_t row) const;
   // Reads one sample; checks its CRC. Throws Error naming shard, row id and row number when the bytes are not those
@@ -55,8 +51,9 @@ class FeatureStore {
   FeatureSample read(int64_t row) const;
   // The same without taps and last: quick; HDF5's checksums stand for the CRC, which covers the features too.
   FeatureSample read_tokens(int64_t row) const;
-  // Checks every sample and the manifest; returns the number of faulty samples, each reported through warn().
-  int64_t verify() const;
+  // Reads every sample of a folder; returns the number of faulty ones, each reported through warn(). A shard that
+  // cannot be opened counts with all its rows. Throws Error when the manifest itself is absent or damaged.
+  static int64_t verify(const std::string& folder);
   const std::string& folder() const;
 
  private:

@@ -39,8 +39,8 @@ class FolderLock {
   int fd_;
 };
 
-bool is_shard_or_part(const std::string& name) {
-  return name.rfind("shard-", 0) == 0 || name.rfind("manifest.json.part-", 0) == 0;
+bool is_shard(const std::string& name) {
+  return name.rfind("shard-", 0) == 0;
 }
 
 void check_identity(const StoreIdentity& identity) {
@@ -73,9 +73,9 @@ struct FeatureStoreWriter::Impl {
       drop_damaged();
     } else {
       for (const auto& entry : fs::directory_iterator(folder)) {
-        DS_CHECK(is_shard_or_part(entry.path().filename().string()),
-                 "{}: is not empty and is no feature store ({} is in it); choose another folder", folder,
-                 entry.path().filename().string());
+        const std::string name = entry.path().filename().string();
+        DS_CHECK(is_shard(name) || name.rfind("manifest.json.part-", 0) == 0,
+                 "{}: is not empty and is no feature store ({} is in it); choose another folder", folder, name);
       }
       manifest.identity = identity;
       manifest.rows_total = rows_total;
@@ -85,7 +85,7 @@ struct FeatureStoreWriter::Impl {
     for (const ManifestShard& listed : manifest.shards) keep.insert(listed.file);
     for (const auto& entry : fs::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
-      if (is_shard_or_part(name) && !keep.count(name)) fs::remove(entry.path());
+      if (is_shard(name) && !keep.count(name)) fs::remove(entry.path());  // parts of a killed run among them
     }
   }
 
@@ -110,7 +110,7 @@ struct FeatureStoreWriter::Impl {
   void begin_shard() {
     const std::string name = fmt::format("shard-{:03d}-{:05d}.h5", ranks().rank, manifest.shards.size());
     shard_path = fs::path(folder) / name;
-    shard_part = fs::path(folder) / (name + fmt::format(".part-{}", ::getpid()));
+    shard_part = new_part(shard_path);
     shard.emplace(shard_part.string(), manifest.identity, manifest.rows());
   }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "data/assignments.h"
 #include "data/corpus.h"
 #include "data/show.h"
 #include "launch/check.h"
@@ -58,13 +59,23 @@ struct Figures {
   std::map<std::string, int64_t> by_source;
 };
 
+// vocab_size of the target's config.json; 0 where a folder holds a tokenizer alone.
+int64_t embedding_rows(const std::string& target) {
+  const std::filesystem::path config = std::filesystem::path(target) / "config.json";
+  if (!std::filesystem::exists(config)) return 0;
+  const ordered_json json = ordered_json::parse(read_file(config), nullptr, /*allow_exceptions=*/false);
+  const ordered_json rows = json.is_object() ? json.value("vocab_size", ordered_json()) : ordered_json();
+  return rows.is_number_integer() ? rows.get<int64_t>() : 0;
+}
+
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const ChatEncoder& encoder)
       : options_(options),
         encoder_(encoder),
         writer_(options.output,
-                {encoder.tokenizer().hash(), encoder.chat_template().hash(), encoder.switches(), options.max_length}) {
+                {encoder.tokenizer().hash(), encoder.chat_template().hash(), encoder.switches(), options.max_length}),
+        embedding_rows_(embedding_rows(options.target)) {
     summary_.command = "prepare";
   }
 
@@ -127,10 +138,19 @@ class Preparation {
     }
   }
 
+  void check_ids(const Conversation& row, const std::vector<int32_t>& tokens) const {
+    const int32_t highest = tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end());
+    DS_CHECK(highest < embedding_rows_,
+             "{}: row {} holds token {} but config.json says vocab_size {}: tokenizer.json and config.json are not of "
+             "one model",
+             options_.target, row.id, highest, embedding_rows_);
+  }
+
   // Cuts, writes and counts; returns how many samples of the row had something left to learn from.
   int64_t keep_samples(const Conversation& row, std::vector<Sample>& samples) {
     int64_t kept = 0;
     for (Sample& sample : samples) {
+      if (embedding_rows_ > 0) check_ids(row, sample.tokens);
       const bool cut = static_cast<int64_t>(sample.tokens.size()) > options_.max_length;
       if (cut) {
         sample.tokens.resize(static_cast<size_t>(options_.max_length));
@@ -193,18 +213,12 @@ class Preparation {
   const PrepareOptions& options_;
   const ChatEncoder& encoder_;
   CorpusWriter writer_;
+  const int64_t embedding_rows_;
   Summary summary_;
   Figures figures_;
   std::map<std::string, std::string> examples_;
   int64_t shown_ = 0;
 };
-
-// `name=value` pairs; the value of a template variable is JSON where it parses as such, else text.
-std::pair<std::string, std::string> split_pair(const std::string& option, const std::string& text) {
-  const size_t at = text.find('=');
-  DS_CHECK(at != std::string::npos && at > 0, "{} {}: a pair name=value is needed", option, text);
-  return {text.substr(0, at), text.substr(at + 1)};
-}
 
 }  // namespace
 
@@ -281,12 +295,8 @@ void add_prepare_command(CLI::App& app) {
   command->callback([arguments] {
     require_single_rank("prepare");
     PrepareOptions& options = arguments->options;
-    for (const std::string& text : arguments->role_map) options.read.role_map.insert(split_pair("--role-map", text));
-    for (const std::string& text : arguments->variables) {
-      const auto [name, value] = split_pair("--template-variable", text);
-      ordered_json parsed = ordered_json::parse(value, nullptr, /*allow_exceptions=*/false);
-      options.chat.variables[name] = parsed.is_discarded() ? ordered_json(value) : parsed;
-    }
+    options.read.role_map = role_map(arguments->role_map);
+    options.chat.variables = template_variables(arguments->variables);
     options.chat.mask = arguments->mask == "template" ? MaskMode::as_template : MaskMode::generated;
     Summary summary = prepare(options);
     summary.json_file = arguments->json;

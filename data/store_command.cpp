@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "data/feature_store.h"
+#include "data/manifest.h"
 #include "launch/check.h"
 #include "launch/log.h"
 #include "launch/ranks.h"
@@ -19,11 +19,16 @@ struct StoreOptions {
   std::string folder, json;
 };
 
-Summary describe(const FeatureStore& store, const std::string& command, const StoreOptions& options) {
-  const StoreIdentity& id = store.identity();
-  say("store", "{}  {} of {} rows, {} tokens, {} in {} shards{}", store.folder(), with_commas(store.rows()),
-      with_commas(store.rows_total()), with_commas(store.tokens()), short_bytes(static_cast<double>(store.bytes())),
-      store.shards(), store.complete() ? "" : "; its capture has not ended");
+Summary describe(const Manifest& store, const std::string& command, const StoreOptions& options) {
+  const StoreIdentity& id = store.identity;
+  int64_t tokens = 0, bytes = 0;
+  for (const ManifestShard& shard : store.shards) {
+    tokens += shard.tokens;
+    bytes += shard.bytes;
+  }
+  say("store", "{}  {} of {} rows, {} tokens, {} in {} shards{}", options.folder, with_commas(store.rows()),
+      with_commas(store.rows_total), with_commas(tokens), short_bytes(static_cast<double>(bytes)), store.shards.size(),
+      store.complete ? "" : "; its capture has not ended");
   say("target", "{}  weights {}", id.target_name, id.target_hash);
   say("corpus", "{}", id.corpus_id);
   say("features", "taps {} of width {}, {}{}", fmt::join(id.taps, " "), id.hidden_size, id.dtype,
@@ -31,13 +36,13 @@ Summary describe(const FeatureStore& store, const std::string& command, const St
   Summary summary;
   summary.command = command;
   summary.json_file = options.json;
-  summary.facts = {{"store", store.folder()},
-                   {"complete", store.complete()},
+  summary.facts = {{"store", options.folder},
+                   {"complete", store.complete},
                    {"rows", store.rows()},
-                   {"rows_total", store.rows_total()},
-                   {"tokens", store.tokens()},
-                   {"bytes", store.bytes()},
-                   {"shards", store.shards()},
+                   {"rows_total", store.rows_total},
+                   {"tokens", tokens},
+                   {"bytes", bytes},
+                   {"shards", store.shards.size()},
                    {"target", id.target_name},
                    {"target_hash", id.target_hash},
                    {"corpus_id", id.corpus_id},
@@ -48,16 +53,24 @@ Summary describe(const FeatureStore& store, const std::string& command, const St
   return summary;
 }
 
+void inform(const StoreOptions& options) {
+  FeatureStore::open(options.folder, /*whole=*/false);  // the shards are there, and are those of the manifest
+  describe(read_manifest(options.folder), "store info", options).finish();
+}
+
 void verify(const StoreOptions& options) {
-  const FeatureStore store = FeatureStore::open(options.folder, /*whole=*/false);
+  const Manifest store = read_manifest(options.folder);
   Summary summary = describe(store, "store verify", options);
-  const int64_t faulty = store.verify();
+  const int64_t faulty = FeatureStore::verify(options.folder);
   summary.rows_in = store.rows();
   summary.rows_kept = store.rows() - faulty;
   if (faulty > 0) summary.drop("not what was written", faulty);
   summary.facts["faulty"] = faulty;
   summary.finish();
-  DS_CHECK(faulty == 0, "{}: {} of {} samples are not what was written", options.folder, faulty, store.rows());
+  DS_CHECK(faulty == 0,
+           "{}: {} of {} samples are not what was written\n       remove the files named above and call the same "
+           "`draftsmith capture` again: it makes what is missing",
+           options.folder, faulty, store.rows());
   say("verified", "every sample is what was written");
 }
 
@@ -78,8 +91,7 @@ void add_store_command(CLI::App& app) {
       run();
     });
   };
-  add("info", "rows, tokens, bytes and what they were made from",
-      [options] { describe(FeatureStore::open(options->folder, /*whole=*/false), "store info", *options).finish(); });
+  add("info", "rows, tokens, bytes and what they were made from", [options] { inform(*options); });
   add("verify", "read everything and check every checksum", [options] { verify(*options); });
 }
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "data/assignments.h"
 #include "data/corpus.h"
 #include "data/text.h"
 #include "export/evaluation_file.h"
@@ -107,6 +108,19 @@ void check_chat_template(const ChatTemplate& chat, const OpenedDrafter& opened) 
        opened.folder, trained, chat.hash());
 }
 
+void check_corpus(const Corpus& corpus, const Arguments& arguments, const Tokenizer& tokenizer,
+                  const OpenedDrafter& opened) {
+  DS_CHECK(corpus.tokenizer_hash() == tokenizer.hash(),
+           "{}: made with another tokenizer ({:.12}) than {} has ({:.12}); prepare it again with that target",
+           arguments.corpus, corpus.tokenizer_hash(), arguments.target, tokenizer.hash());
+  const std::string& trained = opened.identity.corpus_id;
+  if (trained.empty() || trained == corpus.id()) return;
+  warn(
+      "{}: is not the corpus that the drafter was trained on ({:.12}, not {:.12}): the n-gram table has seen other "
+      "text",
+      arguments.corpus, corpus.id(), trained);
+}
+
 void run(Arguments& arguments) {
   require_single_rank("evaluate");
   const at::Device device = use_device(arguments.device);
@@ -133,7 +147,9 @@ void run(Arguments& arguments) {
   std::optional<NgramTable> table;
   std::unique_ptr<Proposer> ngram;
   if (!arguments.corpus.empty()) {
-    table.emplace(make_ngram_table(Corpus::open(arguments.corpus)));
+    const Corpus corpus = Corpus::open(arguments.corpus);
+    check_corpus(corpus, arguments, tokenizer, opened);
+    table.emplace(make_ngram_table(corpus));
     ngram = make_ngram_proposer(*table, block - 1);
   }
   EvaluationOptions options = evaluation_options(arguments, stop_tokens(config, tokenizer, chat, arguments.target));

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "data/gguf.h"
+#include "export/gguf_sizes.h"
 #include "export/gguf_vocabulary.h"
 #include "launch/check.h"
 
@@ -38,20 +39,8 @@ GgufType matrix_type(FloatType type) {
 }
 
 void write_sizes(GgufWriter& writer, const DrafterConfig& config) {
-  auto u32 = [&](const char* key, int64_t value) {
-    writer.u32(std::string("dflash.") + key, static_cast<uint32_t>(value));
-  };
-  u32("block_count", config.layers);
-  u32("context_length", config.max_position_embeddings);
-  u32("embedding_length", config.hidden_size);
-  u32("feed_forward_length", config.intermediate_size);
-  u32("attention.head_count", config.num_attention_heads);
-  u32("attention.head_count_kv", config.num_key_value_heads);
-  u32("attention.key_length", config.head_dim);
-  u32("attention.value_length", config.head_dim);
-  writer.f32("dflash.rope.freq_base", static_cast<float>(config.rope.theta));
-  writer.f32("dflash.attention.layer_norm_rms_epsilon", static_cast<float>(config.rms_norm_eps));
-  u32("block_size", config.block);
+  write_gguf_sizes(writer, "dflash", config.layers, config);
+  writer.u32("dflash.block_size", static_cast<uint32_t>(config.block));
   std::vector<int32_t> layers;
   for (int64_t tap : config.taps)
     layers.push_back(static_cast<int32_t>(tap + 1));  // after layer l = before layer l + 1

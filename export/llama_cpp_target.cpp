@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "data/safetensors.h"
+#include "export/gguf_sizes.h"
 #include "export/gguf_vocabulary.h"
 #include "launch/check.h"
 #include "models/targets/gguf_config.h"
@@ -17,23 +18,6 @@ namespace {
 // general.file_type: llama.cpp's number of the mix of types in a file.
 uint32_t file_type(GgufType type) {
   return type == GgufType::kF32 ? 0 : type == GgufType::kF16 ? 1 : 7;
-}
-
-void write_sizes(GgufWriter& writer, const HfConfig& config) {
-  const std::string prefix = config.model_type + ".";
-  auto u32 = [&](const char* key, int64_t value) { writer.u32(prefix + key, static_cast<uint32_t>(value)); };
-  u32("block_count", config.num_hidden_layers);
-  u32("context_length", config.max_position_embeddings);
-  u32("embedding_length", config.hidden_size);
-  u32("feed_forward_length", config.intermediate_size);
-  u32("attention.head_count", config.num_attention_heads);
-  u32("attention.head_count_kv", config.num_key_value_heads);
-  u32("attention.key_length", config.head_dim);
-  u32("attention.value_length", config.head_dim);
-  u32("rope.dimension_count", config.head_dim);
-  u32("vocab_size", config.vocab_size);
-  writer.f32(prefix + "rope.freq_base", static_cast<float>(config.rope.theta));
-  writer.f32(prefix + "attention.layer_norm_rms_epsilon", static_cast<float>(config.rms_norm_eps));
 }
 
 // Llama 3's divisors of the rotary frequencies, [head_dim / 2]: 1 for short waves, `factor` for long ones, smooth
@@ -129,7 +113,9 @@ void write_llama_cpp_target(const std::string& hf_folder, const HfConfig& config
   writer.text("general.name", "target");
   writer.u32("general.file_type", file_type(type));
   writer.u32("general.quantization_version", 2);
-  write_sizes(writer, config);
+  write_gguf_sizes(writer, config.model_type, config.num_hidden_layers, config);
+  writer.u32(config.model_type + ".rope.dimension_count", static_cast<uint32_t>(config.head_dim));
+  writer.u32(config.model_type + ".vocab_size", static_cast<uint32_t>(config.vocab_size));
   write_vocabulary(writer, read_gguf_vocabulary(hf_folder, config), -1, /*with_template=*/true);
   const WeightFolder weights = WeightFolder::open(hf_folder);
   if (config.rope.type == "llama3") {

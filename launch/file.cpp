@@ -21,18 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Parts of `path` that killed processes left: named after a process that is no more.
-void remove_stale_parts(const fs::path& path) {
-  const std::string prefix = path.filename().string() + ".part-";
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : fs::path("."), error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind(prefix, 0) != 0) continue;
-    const pid_t writer = static_cast<pid_t>(std::atol(name.c_str() + prefix.size()));
-    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(entry.path(), error);
-  }
-}
-
 void sync_folder(const fs::path& folder) {
   const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;  // some network file systems refuse to open folders; the rename itself has happened
@@ -75,10 +63,20 @@ void write_file(const fs::path& path, std::string_view bytes) {
   file.commit();
 }
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
-  remove_stale_parts(path_);
-  part_ = path_;
-  part_ += fmt::format(".part-{}", ::getpid());
+fs::path new_part(const fs::path& path) {
+  const std::string prefix = path.filename().string() + ".part-";
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind(prefix, 0) != 0) continue;
+    const pid_t writer = static_cast<pid_t>(std::atol(name.c_str() + prefix.size()));
+    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(entry.path(), error);
+  }
+  return path.parent_path() / fmt::format("{}{}", prefix, ::getpid());
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), part_(new_part(path_)) {
   fd_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   DS_CHECK(fd_ >= 0, "{}: cannot be written: {}", path_.string(), std::strerror(errno));
 }
@@ -180,10 +178,6 @@ void check_writable_folder(const fs::path& folder, int64_t bytes) {
   DS_CHECK(error || static_cast<int64_t>(space.available) >= bytes,
            "{}: {:.2f} GiB are needed and {:.2f} GiB are free; free some space or choose another folder",
            where.string(), static_cast<double>(bytes) / (1 << 30), static_cast<double>(space.available) / (1 << 30));
-}
-
-void check_absent(const fs::path& path, std::string_view remedy) {
-  DS_CHECK(!fs::exists(path), "{}: exists already; {}", path.string(), remedy);
 }
 
 }  // namespace draftsmith

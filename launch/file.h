@@ -1,7 +1,8 @@
 // Files that are either whole or absent.
 //
-// Everything the program writes goes through AtomicFile or write_file: a temporary name in the same folder, fsync, rename, fsync of
-// the folder. A process killed at any byte leaves the old file or the new one, never a part. Errors carry the path and errno's text.
+// Everything the program writes goes through AtomicFile or write_file: a temporary name in the same folder, fsync,
+// rename, fsync of the folder. A process killed at any byte leaves the old file or the new one, never a part. Errors
+// carry the path and errno's text.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,16 @@ namespace draftsmith {
 // Whole content of a file. Throws Error when it cannot be opened or read.
 std::string read_file(const std::filesystem::path& path);
 
-// Writes `bytes` to `path` atomically. Throws Error (the target keeps its former content) when the disk is full or not writable.
+// Writes `bytes` to `path` atomically. Throws Error (the target keeps its former content) when the disk is full or not
+// writable.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
-// A file that is written aside and appears under its name only with commit(). Without commit() the part is deleted; parts that a killed
-// process left are deleted when the same file is written again.
+// Name under which `path` is written until it is whole: beside it, the process's number in it. Parts of `path` that
+// processes which are no more left behind are removed.
+std::filesystem::path new_part(const std::filesystem::path& path);
+
+// A file that is written aside (new_part) and appears under its name only with commit(). Without commit() the part is
+// deleted.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -39,7 +45,8 @@ class AtomicFile {
   int64_t written_ = 0;
 };
 
-// fsync of an existing file by name, then rename to `path` and fsync of the folder: commit for a part that a library wrote.
+// fsync of an existing file by name, then rename to `path` and fsync of the folder: commit for a part that a library
+// wrote.
 void commit_file(const std::filesystem::path& part, const std::filesystem::path& path);
 
 // SHA-256 in pieces; hex() ends it and gives lower-case hex.
@@ -63,10 +70,8 @@ std::string sha256_file(const std::filesystem::path& path);
 // CRC-32 (zlib's polynomial) continued from `crc`; start with 0.
 uint32_t crc32(uint32_t crc, const void* data, size_t bytes);
 
-// Throws Error unless `folder` exists or can be made, can be written to, and its file system has `bytes` free. Called before costly work.
+// Throws Error unless `folder` exists or can be made, can be written to, and its file system has `bytes` free. Called
+// before costly work.
 void check_writable_folder(const std::filesystem::path& folder, int64_t bytes = 0);
-
-// Throws Error when `path` (a file to be made) already exists; the message says which option or command continues or replaces it.
-void check_absent(const std::filesystem::path& path, std::string_view remedy);
 
 }  // namespace draftsmith

@@ -1,5 +1,6 @@
 #include "launch/process.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -7,6 +8,7 @@
 namespace draftsmith {
 
 void prepare_process(char** argv) {
+  ::prctl(PR_SET_NAME, "draftsmith");  // executed again below, the process would be called `exe`
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   // A decode step is hundreds of short parallel regions. With libgomp's default the threads spin at the end of each:
   // free where both cores are ours, ruinous where they are not. Median of a SmolLM2 step on two cores of which another

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "data/assignments.h"
 #include "data/safetensors.h"
 #include "data/sampler.h"
 #include "launch/check.h"
@@ -34,8 +35,7 @@ struct GenerateOptions {
 
 void read_assignments(GenerateOptions& options) {
   options.prompts.render.variables = template_variables(options.variables);
-  for (const std::string& text : options.roles)
-    options.prompts.read.role_map.insert(split_assignment(text, "--role-map"));
+  options.prompts.read.role_map = role_map(options.roles);
 }
 
 // Prompts of each group: consecutive rows, so that groups depend on nothing but the input and --batch.

@@ -97,23 +97,6 @@ GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& toke
   return prompts;
 }
 
-// "name=value" -> name and value.
-std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option) {
-  const size_t at = text.find('=');
-  DS_CHECK(at != std::string::npos && at > 0, "{} {}: the form is name=value", option, text);
-  return {text.substr(0, at), text.substr(at + 1)};
-}
-
-nlohmann::ordered_json template_variables(const std::vector<std::string>& assignments) {
-  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
-  for (const std::string& text : assignments) {
-    const auto [name, value] = split_assignment(text, "--template-variable");
-    const auto parsed = nlohmann::ordered_json::parse(value, nullptr, /*allow_exceptions=*/false);
-    variables[name] = parsed.is_discarded() ? nlohmann::ordered_json(value) : parsed;
-  }
-  return variables;
-}
-
 // What ends an answer: the end tokens of the target's configuration, and the end token that its template's turns carry.
 std::vector<int64_t> stop_tokens(const HfConfig& config, const Tokenizer& tokenizer, const ChatTemplate& chat,
                                  const std::string& folder) {

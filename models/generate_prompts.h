@@ -37,12 +37,6 @@ struct GeneratePrompts {
 GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& tokenizer, const ChatTemplate& chat,
                              const HfConfig& target, Summary& summary);
 
-// "name=value" of an option -> name and value. Throws Error naming the option when there is no name or no "=".
-std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option);
-
-// The --template-variable options: values are JSON where they parse as such, else text.
-nlohmann::ordered_json template_variables(const std::vector<std::string>& assignments);
-
 // What ends an answer, ascending: the end tokens of the target's configuration, and the end token that its template's
 // turns carry. Throws Error when there is none.
 std::vector<int64_t> stop_tokens(const HfConfig& config, const Tokenizer& tokenizer, const ChatTemplate& chat,

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "data/text.h"
+#include "export/format.h"
 #include "launch/check.h"
 #include "launch/file.h"
 #include "launch/log.h"
@@ -126,6 +127,8 @@ TrainingSetup set_up_training(const TrainConfig& config, at::Device device) {
         frequent_tokens(setup.samples->supervised_counts(setup.target.vocab_size), drafter.vocabulary, setup.coverage);
   }
   drafter = resolve_drafter(drafter, setup.target);
+  if (!config.output.export_for.empty())
+    format(config.output.export_for).check(drafter, setup.target, FloatType::kFloat32);
   setup.samples->configure(columns, drafter.block, config.schedule.rows_per_pass, device);
 
   setup.ends = load_ends(config.target.folder, setup.target, device);

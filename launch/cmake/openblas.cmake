@@ -1,12 +1,8 @@
 # Target draftsmith_openblas: current OpenBLAS out of the PyPI wheel scipy-openblas32. Its symbols carry the prefix scipy_, so they do not
 # clash with the MKL inside libtorch.
-execute_process(
-  COMMAND ${DRAFTSMITH_PYTHON} -c "import scipy_openblas32 as o; print(o.get_include_dir()); print(o.get_lib_dir())"
-  OUTPUT_VARIABLE _found OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE _status ERROR_VARIABLE _error)
-if(NOT _status EQUAL 0)
-  message(FATAL_ERROR "${DRAFTSMITH_PYTHON} has no scipy-openblas32. Run launch/setup, or: pip install scipy-openblas32==0.3.34\n${_error}")
-endif()
-string(REPLACE "\n" ";" _found "${_found}")
+include(python)
+ask_python(_found "import scipy_openblas32 as o\nprint(o.get_include_dir())\nprint(o.get_lib_dir())"
+           "has no scipy-openblas32. Run launch/setup, or: pip install scipy-openblas32==0.3.34")
 list(GET _found 0 _include)
 list(GET _found 1 _lib)
 add_library(draftsmith_openblas INTERFACE)

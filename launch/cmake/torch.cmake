@@ -1,15 +1,11 @@
 # Target draftsmith_torch: LibTorch out of the PyPI wheel.
 #
 # The wheel's own CMake package demands a CUDA compiler for every user of its headers. The libraries are few and named, so they are
-# named here, and a build without nvcc is the same build. libtorch_cuda is not linked: launch/device.cpp loads it where a GPU is asked
+# named here, and a build without nvcc is the same build. libtorch_cuda is not linked: models/parts/device.cpp loads it where a GPU is asked
 # for, so that a machine without one does not pay for loading it.
-execute_process(
-  COMMAND ${DRAFTSMITH_PYTHON} -c "import importlib.util, importlib.metadata as m; print(importlib.util.find_spec('torch').submodule_search_locations[0]); print(m.version('torch'))"
-  OUTPUT_VARIABLE _found OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE _status ERROR_VARIABLE _error)
-if(NOT _status EQUAL 0)
-  message(FATAL_ERROR "${DRAFTSMITH_PYTHON} has no torch. Run launch/setup, or give -DDRAFTSMITH_PYTHON=<python with torch 2.11>.\n${_error}")
-endif()
-string(REPLACE "\n" ";" _found "${_found}")
+include(python)
+ask_python(_found "import importlib.util, importlib.metadata as m\nprint(importlib.util.find_spec('torch').submodule_search_locations[0])\nprint(m.version('torch'))"
+           "has no torch. Run launch/setup, or give -DDRAFTSMITH_PYTHON=<python with torch 2.11>.")
 list(GET _found 0 DRAFTSMITH_TORCH)
 list(GET _found 1 _version)
 if(NOT _version MATCHES "^2\\.11\\.")

@@ -48,12 +48,6 @@ bool already_there(const fs::path& folder, const ordered_json& identity) {
   return true;
 }
 
-void remove_parts(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename().string().find(".part-") != std::string::npos) fs::remove(entry.path());
-  }
-}
-
 }  // namespace
 
 GgufImport import_gguf(const std::string& gguf, const std::string& folder, at::ScalarType dtype) {
@@ -72,7 +66,6 @@ GgufImport import_gguf(const std::string& gguf, const std::string& folder, at::S
   if (!out.reused) {
     check_writable_folder(to, out.parameters * static_cast<int64_t>(c10::elementSize(dtype)) + (16 << 20));
     write_file(to / kRecord, record.dump(2) + "\n");
-    remove_parts(to);
     std::map<std::string, std::string> files;
     ordered_json config = out.config.raw;
     files["config.json"] = config.dump(2) + "\n";

@@ -10,22 +10,14 @@
 #include "launch/log.h"
 #include "launch/process.h"
 #include "models/drafters/drafter.h"
+#include "tests/bench/smollm2.h"
 
 int main(int argc, char** argv) {
   using namespace draftsmith;
   prepare_process(argv);
   const auto argument = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
   const int64_t layers = argument(1, 2), block = argument(2, 5), size = argument(3, 1739), length = argument(4, 100);
-  HfConfig target;
-  target.vocab_size = 49152;
-  target.hidden_size = 576;
-  target.intermediate_size = 1536;
-  target.num_hidden_layers = 30;
-  target.num_attention_heads = 9;
-  target.num_key_value_heads = 3;
-  target.head_dim = 64;
-  target.max_position_embeddings = 8192;
-  target.rope.theta = 100000;
+  const HfConfig target = smollm2_config();
   DrafterConfig config;
   config.layers = layers;
   config.block = block;

@@ -1,7 +1,7 @@
 // The DFlash training step on the workload of spec/bench.md: SmolLM2-135M's dimensions, drafter of 3 layers, all tokens
 // supervised, fp32, AdamW.
 //
-//   train_bench [S A B [V]]...   V: draft vocabulary (0: all 49152)
+//   train_bench [S/A/B[/V]]...   V: draft vocabulary (all 49152 without it)
 //
 // Prints CPU-seconds and wall seconds of a step (best of a few), peak memory, and the floor: the arithmetic of the
 // dense products at the rate that the product library reaches here.
@@ -18,6 +18,7 @@
 #include "launch/summary.h"
 #include "models/parts/library_product.h"
 #include "models/parts/linear.h"
+#include "tests/bench/smollm2.h"
 #include "train/objective.h"
 #include "train/optimizer.h"
 
@@ -40,21 +41,6 @@ struct Timer {
   double cpu = cpu_seconds(), wall = wall_seconds();
 };
 
-HfConfig smollm2() {
-  HfConfig c;
-  c.vocab_size = 49152;
-  c.hidden_size = 576;
-  c.intermediate_size = 1536;
-  c.num_hidden_layers = 30;
-  c.num_attention_heads = 9;
-  c.num_key_value_heads = 3;
-  c.head_dim = 64;
-  c.max_position_embeddings = 8192;
-  c.rms_norm_eps = 1e-5;
-  c.rope.theta = 100000;
-  return c;
-}
-
 // CPU-seconds of `flop` floating-point operations in products of the size that training has.
 double floor_seconds(double flop) {
   const at::Tensor x = at::randn({2048, 576}), w = at::randn({1536, 576});
@@ -69,7 +55,7 @@ double floor_seconds(double flop) {
 }
 
 void bench(int64_t length, int64_t anchors, int64_t block, int64_t vocabulary_size) {
-  const HfConfig target = smollm2();
+  const HfConfig target = smollm2_config();
   DrafterConfig config;
   config.layers = 3;
   config.block = block;
@@ -129,14 +115,15 @@ void bench(int64_t length, int64_t anchors, int64_t block, int64_t vocabulary_si
 int main(int argc, char** argv) {
   draftsmith::prepare_process(argv);
   draftsmith::say("products", "{}", draftsmith::linear_backend());
-  if (argc < 4) {
-    draftsmith::bench(512, 64, 8, 0);
-    draftsmith::bench(512, 64, 16, 0);
-    draftsmith::bench(2048, 64, 16, 0);
-    return 0;
+  std::vector<std::string> points{argv + 1, argv + argc};
+  if (points.empty()) points = {"512/64/8", "512/64/16", "2048/64/16"};
+  for (const std::string& point : points) {
+    int64_t sizes[4] = {0, 0, 0, 0};
+    if (std::sscanf(point.c_str(), "%ld/%ld/%ld/%ld", &sizes[0], &sizes[1], &sizes[2], &sizes[3]) < 3) {
+      std::fprintf(stderr, "%s is no tokens/anchors/block[/vocabulary]\n", point.c_str());
+      return 2;
+    }
+    draftsmith::bench(sizes[0], sizes[1], sizes[2], sizes[3]);
   }
-  for (int i = 1; i + 2 < argc; i += 4)
-    draftsmith::bench(std::atoll(argv[i]), std::atoll(argv[i + 1]), std::atoll(argv[i + 2]),
-                      i + 3 < argc ? std::atoll(argv[i + 3]) : 0);
   return 0;
 }

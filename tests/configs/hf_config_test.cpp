@@ -1,30 +1,18 @@
 #include "configs/hf_config.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
-#include <functional>
 
-#include "launch/check.h"
 #include "launch/file.h"
+#include "tests/support.h"
 
 namespace draftsmith {
 namespace {
 
 using nlohmann::json;
 
-std::string fault_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-#define EXPECT_FAULT(work, part) \
-  EXPECT_NE(fault_of([&] { work; }).find(part), std::string::npos) << fault_of([&] { work; })
+#define EXPECT_FAULT(work, part) EXPECT_CONTAINS(testing::message_of([&] { work; }), part)
 
 RopeConfig rope(const std::string& text) {
   return parse_rope(json::parse(text), "config.json");
@@ -120,18 +108,15 @@ TEST(RopeConfig, WhatIsWrittenIsReadBackFromEitherSpelling) {
 
 class Folder {
  public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "draftsmith-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
   HfConfig read(const json& config, const json& generation = nullptr) const {
-    write_file(path_ + "/config.json", config.dump());
-    std::filesystem::remove(path_ + "/generation_config.json");
-    if (!generation.is_null()) write_file(path_ + "/generation_config.json", generation.dump());
-    return read_hf_config(path_);
+    write_file(path + "/config.json", config.dump());
+    std::filesystem::remove(path + "/generation_config.json");
+    if (!generation.is_null()) write_file(path + "/generation_config.json", generation.dump());
+    return read_hf_config(path);
   }
-  std::string path_;
+
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path().string();
 };
 
 json llama() {
@@ -199,10 +184,10 @@ TEST(HfConfig, WhatCannotBeMeantIsNamed) {
   qwen["sliding_window"] = 4096;
   qwen["use_sliding_window"] = false;
   EXPECT_NO_THROW(folder.read(qwen));
-  write_file(folder.path_ + "/config.json", "{\"a\":");
-  EXPECT_FAULT(read_hf_config(folder.path_), "config.json: is not a JSON object");
-  std::filesystem::remove(folder.path_ + "/config.json");
-  EXPECT_FAULT(read_hf_config(folder.path_), "holds no config.json");
+  write_file(folder.path + "/config.json", "{\"a\":");
+  EXPECT_FAULT(read_hf_config(folder.path), "config.json: is not a JSON object");
+  std::filesystem::remove(folder.path + "/config.json");
+  EXPECT_FAULT(read_hf_config(folder.path), "holds no config.json");
 }
 
 }  // namespace

@@ -152,6 +152,16 @@ TEST_F(Prepare, ATokenizerWithoutTemplateIsAnError) {
                   "has no chat template; write the one the target is served with to");
 }
 
+TEST_F(Prepare, ATokenOutsideTheEmbeddingIsAnErrorWithBothNumbers) {
+  const TinyTarget target(named_template("chatml"));
+  options.target = target.folder();
+  target.write("config.json", R"({"vocab_size": 20})");
+  EXPECT_CONTAINS(message_of([&] { run(chat("a", "b")); }), "but config.json says vocab_size 20");
+  EXPECT_FALSE(written());
+  target.write("config.json", R"({"vocab_size": 1000000})");
+  EXPECT_EQ(run(chat("a", "b")).rows_kept, 1);
+}
+
 TEST_F(Prepare, AMaskThatCannotBeExactNamesTheRowOfTheFile) {
   const TinyTarget target(
       "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}{% if add_generation_prompt %}answer:{% endif "

@@ -71,7 +71,7 @@ class ExportClient : public ::testing::Test {
     served = nlohmann::ordered_json::parse(read_file(folder / "served.json"));
   }
 
-  testing::TestFolder folder;
+  testing::TemporaryFolder folder;
   nlohmann::ordered_json evaluation, served;
 };
 

@@ -73,7 +73,7 @@ TEST(Evaluation, SpeedAndBreakEvenComeFromMeasuredSeconds) {
 }
 
 TEST(Evaluation, DifferingOutputsAreCountedAndListedWithTheirGap) {
-  testing::TestFolder folder;
+  testing::TemporaryFolder folder;
   testing::write_tiny_tokenizer(folder / "");
   const Tokenizer tokenizer = Tokenizer::load(folder / "");
   const EvaluationReport report = sum_up({first_answer(), second_answer()}, 4, true);
@@ -89,7 +89,7 @@ TEST(Evaluation, DifferingOutputsAreCountedAndListedWithTheirGap) {
 }
 
 TEST(Evaluation, PiecesOfAnAnswerAreItsTextCutAtTheRounds) {
-  testing::TestFolder folder;
+  testing::TemporaryFolder folder;
   testing::write_tiny_tokenizer(folder / "");
   const Tokenizer tokenizer = Tokenizer::load(folder / "");
   EvaluationRow row = first_answer();
@@ -116,7 +116,7 @@ class EvaluateTiny : public ::testing::Test {
     return out;
   }
 
-  testing::TestFolder folder;
+  testing::TemporaryFolder folder;
   std::unique_ptr<Target> target;
 };
 

@@ -39,7 +39,7 @@ class ExportCommand : public ::testing::Test {
                                   folder / "target", format, folder / "out", more));
   }
 
-  testing::TestFolder folder;
+  testing::TemporaryFolder folder;
 };
 
 TEST_F(ExportCommand, FolderNamesItsFilesHashesProofAndServeCommand) {

@@ -33,7 +33,7 @@ class LlamaCpp : public ::testing::Test {
     return GgufFile::open(folder / "draft.gguf");
   }
 
-  testing::TestFolder folder;
+  testing::TemporaryFolder folder;
   std::unique_ptr<Target> target;
   TargetEnds ends;
 };
@@ -118,7 +118,7 @@ class LlamaCppTarget : public ::testing::TestWithParam<TargetCase> {};
 
 // The importer is the independent reader: what it makes of the GGUF must be the folder the GGUF was made from.
 TEST_P(LlamaCppTarget, FileImportedAgainIsTheTarget) {
-  testing::TestFolder folder;
+  testing::TemporaryFolder folder;
   const std::string source = testing::write_tiny_target(folder / "target", GetParam().shape);
   const HfConfig config = read_hf_config(source);
   for (const char* type : {"f32", "f16", "q8_0"}) {

@@ -4,7 +4,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,25 +15,11 @@
 #include "models/drafters/drafter.h"
 #include "models/parts/linear.h"
 #include "models/targets/target.h"
+#include "tests/support.h"
 
 namespace draftsmith::testing {
 
 namespace fs = std::filesystem;
-
-// A folder of the test's own, removed at its end.
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = (fs::temp_directory_path() / "draftsmith-export-XXXXXX").string();
-    DS_CHECK(::mkdtemp(name.data()) != nullptr, "{}: cannot be made", name);
-    path_ = name;
-  }
-  ~TestFolder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
 
 // Products of this size cost less than waking a second thread.
 inline const bool kOneThread = (at::set_num_threads(1), true);

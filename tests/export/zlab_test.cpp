@@ -39,7 +39,7 @@ class Zlab : public ::testing::Test {
     return "";
   }
 
-  testing::TestFolder folder;
+  testing::TemporaryFolder folder;
   std::unique_ptr<Target> target;
   TargetEnds ends;
   std::unique_ptr<Drafter> drafter;

@@ -53,7 +53,7 @@ class Capture : public ::testing::Test {
     EXPECT_EQ(last.code, 0) << last.output;
   }
 
-  tiny::Folder folder;
+  testing::TemporaryFolder folder;
 };
 
 using CaptureSlow = Capture;
@@ -64,7 +64,7 @@ TEST_F(Capture, TheStoreHoldsTheTapsOfAPlainForwardPassOfEachRow) {
   const auto target = load_target(folder / "model");
   const Corpus corpus = Corpus::open(folder / "corpus.h5");
   const FeatureStore store = FeatureStore::open(folder / "f");
-  EXPECT_EQ(store.verify(), 0);
+  EXPECT_EQ(FeatureStore::verify(store.folder()), 0);
   EXPECT_EQ(store.identity().target_hash, target->weight_hash());
   EXPECT_EQ(store.identity().corpus_id, corpus.id());
   ASSERT_EQ(store.rows(), corpus.rows());

@@ -66,7 +66,7 @@ class Generate : public ::testing::Test {
     EXPECT_EQ(last.code, 0) << last.output;
   }
 
-  tiny::Folder folder;
+  testing::TemporaryFolder folder;
 };
 
 using GenerateSlow = Generate;

@@ -5,34 +5,17 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "data/safetensors.h"
 #include "launch/file.h"
+#include "tests/support.h"
 
 namespace draftsmith::tiny {
 
 constexpr int64_t kVocabulary = 264, kHidden = 32, kLayers = 3, kEnd = 257;
-
-// A folder that is gone when the test ends.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "draftsmith-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // GPT-2's printable stand-in of a byte, in UTF-8.
 inline std::string byte_symbol(int byte) {

@@ -57,7 +57,7 @@ TEST(Report, ExampleOfAKindIsTheOneWithTheMiddleTau) {
 }
 
 TEST(Report, TornLastLineOfAKilledRunIsPassedOverAndAnyOtherIsAnError) {
-  testing::TestFolder folder;
+  testing::TemporaryFolder folder;
   const std::string whole = "{\"step\": 1, \"loss\": 3.0}\n{\"step\": 1, \"validation\": true, \"tau\": 1.2}\n";
   write_file(folder / "metrics.jsonl", whole + "{\"step\": 2, \"lo");
   const RunMetrics metrics = read_metrics(folder / "");

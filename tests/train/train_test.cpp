@@ -45,7 +45,7 @@ class Train : public ::testing::Test {
     return result;
   }
 
-  tiny::Folder folder_;
+  testing::TemporaryFolder folder_;
 };
 
 // Metric lines without what depends on the clock.
@@ -313,6 +313,8 @@ TEST_F(Train, WrongInputIsRefusedWithTheRemedy) {
   };
   refused("key", {"optimizer.lrr=1"}, {"unknown key `optimizer.lrr`", "optimizer.lr"});
   refused("kind", {"drafter.kind=dflsh"}, {"did you mean `dflash`"});
+  refused("format", {"output.export_for=zlba"}, {"zlba", "zlab", "llama.cpp"});
+  refused("runtime", {"output.export_for=zlab", "drafter.vocabulary=50"}, {"vocabulary", "llama.cpp"});
   refused("taps", {"drafter.taps=[0, 2]"}, {"holds taps [0, 1]", "capture"});
   refused("mask-eos", {"drafter.mask_token=257"}, {"eos_token_id"});
   refused("mask-used", {"drafter.mask_token=25"}, {"occurs", "masked"});

@@ -16,7 +16,7 @@ namespace draftsmith {
 namespace {
 
 const Target& tiny_target() {
-  static const tiny::Folder* folder = new tiny::Folder;
+  static const testing::TemporaryFolder* folder = new testing::TemporaryFolder;
   static const std::unique_ptr<Target> target = [] {
     at::set_num_threads(1);  // the products are too small to be shared
     tiny::write_model(*folder / "model");
@@ -189,7 +189,7 @@ TEST(Decode, TheLastBlockIsShortenedToTheBudget) {
 }
 
 TEST(Decode, OutputEndsWhereTheModelsPositionsEnd) {
-  const tiny::Folder folder;
+  const testing::TemporaryFolder folder;
   tiny::write_model(folder / "m", 7, {}, 24);
   const auto target = load_target(folder / "m");
   const std::vector<int64_t> prompt = prompt_of(10, 2);

@@ -68,7 +68,7 @@ TEST(NgramTable, EqualsBruteForceCounts) {
 
 TEST(NgramProposer, RoundsSimulatedAlongTheOutputAreThoseOfDecoding) {
   at::set_num_threads(1);  // the products are too small to be shared
-  const tiny::Folder folder;
+  const testing::TemporaryFolder folder;
   tiny::write_model(folder / "m");
   const auto target = load_target(folder / "m");
   int64_t accepted = 0;

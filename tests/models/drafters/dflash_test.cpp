@@ -202,7 +202,7 @@ TEST(DFlash, StartFollowsTheSeedAndItsOptions) {
 }
 
 TEST(Drafter, FolderGivesTheSameDrafterBack) {
-  const testing::TestFolder folder;
+  const testing::TemporaryFolder folder;
   const auto drafter = make(2, at::kFloat, make_draft_vocabulary({40, 7, 13}, 61));
   save_drafter(*drafter, {"abc", "corpus", "template"}, folder / "d");
   DrafterIdentity identity;
@@ -214,19 +214,11 @@ TEST(Drafter, FolderGivesTheSameDrafterBack) {
   EXPECT_TRUE(at::equal(again->vocabulary().to_target, drafter->vocabulary().to_target));
 }
 
-std::string message(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Drafter, AnotherTargetIsRefusedWithBothHashes) {
-  const testing::TestFolder folder;
+  const testing::TemporaryFolder folder;
   save_drafter(*make(1, at::kFloat), {"abc", "", ""}, folder / "d");
-  const std::string text = message([&] { load_drafter(folder / "d", tiny_target(), tiny_ends(at::kFloat), "def"); });
+  const std::string text =
+      testing::message_of([&] { load_drafter(folder / "d", tiny_target(), tiny_ends(at::kFloat), "def"); });
   EXPECT_NE(text.find("abc"), std::string::npos) << text;
   EXPECT_NE(text.find("def"), std::string::npos) << text;
 }
@@ -236,9 +228,9 @@ TEST(Drafter, FaultyWeightsAreNamed) {
   const auto with = [&](const std::function<void(NamedTensors&)>& change) {
     NamedTensors named = drafter->parameters();
     change(named);
-    return message([&] { assign_parameters(*drafter, named, "file"); });
+    return testing::message_of([&] { assign_parameters(*drafter, named, "file"); });
   };
-  EXPECT_EQ(with([](NamedTensors&) {}), "");
+  EXPECT_EQ(with([](NamedTensors&) {}), "no error was thrown");
   EXPECT_NE(with([](NamedTensors& n) { n.erase(n.begin()); }).find("fc.weight"), std::string::npos);
   EXPECT_NE(with([](NamedTensors& n) { n.emplace_back("extra.weight", at::zeros({1})); }).find("extra.weight"),
             std::string::npos);
@@ -250,9 +242,9 @@ TEST(Drafter, ImpossibleConfigurationsAreRefusedWithTheReason) {
   const auto refused = [](const std::function<void(DrafterConfig&)>& change) {
     DrafterConfig config = tiny_config(1);
     change(config);
-    return message([&] { make_drafter(config, tiny_target(), tiny_ends(at::kFloat), {}, 1); });
+    return testing::message_of([&] { make_drafter(config, tiny_target(), tiny_ends(at::kFloat), {}, 1); });
   };
-  EXPECT_EQ(refused([](DrafterConfig&) {}), "");
+  EXPECT_EQ(refused([](DrafterConfig&) {}), "no error was thrown");
   EXPECT_NE(refused([](DrafterConfig& c) { c.kind = "dflush"; }).find("did you mean `dflash`"), std::string::npos);
   EXPECT_NE(refused([](DrafterConfig& c) { c.mask_token = 2; }).find("eos_token_id"), std::string::npos);
   EXPECT_NE(refused([](DrafterConfig& c) { c.mask_token = 3; }).find("pad_token_id"), std::string::npos);

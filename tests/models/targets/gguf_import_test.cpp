@@ -269,14 +269,14 @@ TEST(GgufImport, AFinishedImportIsKeptAnotherRefusedAKilledOneDoneAgain) {
   EXPECT_CONTAINS(message_of([&] { import_gguf(folder.file("m.gguf"), hf, at::kFloat); }),
                   "model.safetensors is absent or has another size now");
 
-  // Killed before its end: the record without its list of files, and a part.
+  // Killed before its end: the record without its list of files, and a part of a process that is no more.
   auto record = nlohmann::ordered_json::parse(read_file(hf + "/import.json"));
   record.erase("files");
   write_file(hf + "/import.json", record.dump());
-  write_file(hf + "/model.safetensors.part-9", "half");
+  write_file(hf + "/model.safetensors.part-99999999", "half");
   EXPECT_FALSE(import_gguf(folder.file("m.gguf"), hf, at::kFloat).reused);
   EXPECT_EQ(read_file(hf + "/model.safetensors"), weights);
-  EXPECT_FALSE(fs::exists(hf + "/model.safetensors.part-9"));
+  EXPECT_FALSE(fs::exists(hf + "/model.safetensors.part-99999999"));
 
   fs::create_directory(folder.file("other"));
   write_file(folder.file("other/notes.txt"), "mine");
