@@ -1,5 +1,5 @@
 // Loss and every gradient of DFlash against a plain Python restatement (tests/goldens/make_dflash_goldens.py: dense
-// mask, full logits, fp64).
+// mask, full logits, fp64), and against the two public trainers' own code (tests/goldens/make_peer_goldens.py).
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -55,7 +55,13 @@ void compare(const std::string& name, at::ScalarType type, double tolerance) {
   objective.alpha = json["alpha"];
   objective.normalize = json["normalize"];
   objective.chunk_bytes = 7 * 61 * 4;  // several pieces, the last one short
-  const ObjectiveTerms terms = objective_terms(objective, *drafter, drafter->slots(sample), sample.tokens, 1);
+  at::Tensor last;
+  if (golden.has("last")) {
+    objective.labels = "teacher";
+    last = golden.tensor("last");
+  }
+  const at::Tensor labels = position_labels(objective, sample.tokens, sample.loss_mask, last, drafter->head());
+  const ObjectiveTerms terms = objective_terms(objective, *drafter, drafter->slots(sample), labels, 1);
   const double loss = golden.tensor("loss").item<double>();
   EXPECT_NEAR(terms.denominator, golden.tensor("denominator").item<double>(), tolerance * terms.denominator);
   EXPECT_NEAR(terms.value / terms.denominator, loss, tolerance * loss);
@@ -83,6 +89,17 @@ TEST_P(DFlashGolden, LossAndAllGradientsInFp64) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, DFlashGolden, ::testing::Values("decay", "dpace", "unknown", "count"));
+
+class DFlashPeers : public ::testing::TestWithParam<const char*> {};
+
+// Both sides in fp32. speculators divides by the count and 1e-5: 1.3e-7 of the loss here.
+TEST_P(DFlashPeers, LossAndAllGradientsEqualTheirs) {
+  compare(GetParam(), at::kFloat, 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, DFlashPeers,
+                         ::testing::Values("specforge_decay", "specforge_dpace", "speculators_decay",
+                                           "speculators_dpace"));
 
 }  // namespace
 }  // namespace draftsmith
