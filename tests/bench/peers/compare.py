@@ -73,11 +73,11 @@ def joined(runs):
 
 
 def table(point, measured):
-    print(f"\n{point:<24} CPU-seconds a step: best, median   wall: min, median      peak RSS (before)   first step done after")
+    print(f"\n{point:<28}CPU-seconds a step: best, median   wall: min, median      peak RSS (before)   first step done after")
     ours = measured["draftsmith"]
     for name, side in measured.items():
         ratio = f"{side['cpu'] / ours['cpu']:5.2f}x" if side is not ours else "      "
-        print(f"  {name:<29}{side['cpu']:7.2f} {side['cpu_median']:7.2f} {ratio} {side['wall']:9.2f} {side['wall_median']:7.2f} "
+        print(f"  {name:<32}{side['cpu']:7.2f} {side['cpu_median']:7.2f} {ratio} {side['wall']:9.2f} {side['wall_median']:7.2f} "
               f"{side['wall'] / ours['wall']:5.2f}x {side['peak'] / 1e9:8.2f} ({side['before'] / 1e9:.2f}) GB {side['peak'] / ours['peak']:5.2f}x "
               f"{side['start']:8.1f} s   n {side['n']}   {side['loss']}")
     sys.stdout.flush()
