@@ -98,6 +98,7 @@ nlohmann::ordered_json to_json(const DrafterConfig& config) {
   json["init"] = config.init;
   json["init_norm"] = config.init_norm;
   json["init_qk_norm"] = config.init_qk_norm;
+  json["fusion_init"] = config.fusion_init;
   json["unit_taps"] = config.unit_taps;
   json["vocabulary"] = config.vocabulary;
   return json;
@@ -132,6 +133,7 @@ DrafterConfig drafter_from_json(const nlohmann::json& json, const std::string& w
   need("init_norm", config.init_norm);
   need("init_qk_norm", config.init_qk_norm);
   need("unit_taps", config.unit_taps);
+  if (json.contains("fusion_init")) need("fusion_init", config.fusion_init);  // of drafters that fuse layer by layer
   need("vocabulary", config.vocabulary);
   return config;
 }

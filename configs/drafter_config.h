@@ -30,6 +30,7 @@ struct DrafterConfig {
                               // with a shared-mean embedding)
   double init_qk_norm = 1.0;  // value of the query and key norms' weights at initialisation (1 as published; layers
                               // copied from a target without such norms want about 1.4)
+  std::string fusion_init;  // of a layer-wise fusion: angelslim (the authors' code) | angelspec; empty: angelslim
   bool unit_taps = false;  // scale each channel of the taps to unit root mean square over the store; folded into fc, so
                            // exports know nothing of it
   int64_t vocabulary =

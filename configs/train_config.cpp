@@ -24,6 +24,7 @@ void describe_drafter(ConfigVisitor& visitor, DrafterConfig& drafter) {
   visitor.field("init", drafter.init, {"random", "target"});
   visitor.field("init_norm", drafter.init_norm, 1e-6, 1e3);
   visitor.field("init_qk_norm", drafter.init_qk_norm, 1e-6, 1e3);
+  visitor.field("fusion_init", drafter.fusion_init, {"", "angelslim", "angelspec"});
   visitor.field("unit_taps", drafter.unit_taps);
 }
 
@@ -44,6 +45,8 @@ void describe(ConfigVisitor& visitor, TrainConfig& config) {
   visitor.field("labels", config.objective.labels, {"data", "teacher"});
   visitor.field("weighting", config.objective.weighting, {"decay", "dpace"});
   visitor.field("gamma", config.objective.gamma, 0.0, kHuge);
+  visitor.field("gamma_per_epoch", config.objective.gamma_per_epoch, 0.0, kHuge);
+  visitor.field("gamma_end", config.objective.gamma_end, 0.0, kHuge);
   visitor.field("alpha", config.objective.alpha, 0.0, 1.0);
   visitor.field("normalize", config.objective.normalize, {"weights", "count", "samples"});
   visitor.field("chunk_bytes", config.objective.chunk_bytes, int64_t{1} << 16, int64_t{1} << 36);
@@ -92,6 +95,14 @@ TrainConfig read_train_config(ConfigReader& reader) {
   DS_CHECK(!config.target.folder.empty(), "target.folder is not given: the HF folder of the target");
   DS_CHECK(!config.data.store.empty(), "data.store is not given: the feature store that `draftsmith capture` wrote");
   DS_CHECK(!config.output.run.empty(), "output.run is not given: the folder this run writes to");
+  const ObjectiveSection& objective = config.objective;
+  DS_CHECK(objective.gamma_per_epoch == 0 || objective.gamma_end == 0,
+           "objective.gamma_per_epoch and objective.gamma_end are two ways in which gamma grows: state one");
+  DS_CHECK((objective.gamma_per_epoch == 0 && objective.gamma_end == 0) ||
+               (objective.weighting == "decay" && objective.gamma > 0),
+           "objective.gamma_per_epoch and gamma_end make the gamma of weighting: decay grow; here weighting is {} and "
+           "gamma {}",
+           objective.weighting, objective.gamma);
   DS_CHECK(config.schedule.kind != "wsd" || config.schedule.warmup + config.schedule.decay <= 1.0,
            "schedule.warmup {} and schedule.decay {} together exceed the whole run", config.schedule.warmup,
            config.schedule.decay);

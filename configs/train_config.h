@@ -25,9 +25,11 @@ struct ObjectiveSection {
   std::string labels = "data";  // data: the token that follows in the row | teacher: the target's own arg max there
                                 // (the store must hold its last state)
   std::string weighting =
-      "decay";         // decay: exp(-(k-1)/gamma) at slot k | dpace: from the running probability of acceptance
-  double gamma = 7;    // of decay, in slots; 0: every slot weighs the same
-  double alpha = 0.5;  // of dpace
+      "decay";                 // decay: exp(-(k-1)/gamma) at slot k | dpace: from the running probability of acceptance
+  double gamma = 7;            // of decay, in slots; 0: every slot weighs the same
+  double gamma_per_epoch = 0;  // added to gamma at each whole epoch (AngelSlim's growing decay)
+  double gamma_end = 0;        // gamma grows evenly over the run to this; 0: it does not
+  double alpha = 0.5;          // of dpace
   std::string normalize = "weights";        // the loss is a sum over: weights | count (of supervised slots) | samples
   int64_t chunk_bytes = int64_t{64} << 20;  // largest piece of logits that exists at once
 };

@@ -22,6 +22,13 @@ double denominator(const ObjectiveSection& objective, double weights, int64_t kn
 
 }  // namespace
 
+ObjectiveSection objective_at(const ObjectiveSection& objective, double epochs, double part) {
+  ObjectiveSection now = objective;
+  now.gamma += objective.gamma_per_epoch * std::floor(epochs);
+  if (objective.gamma_end > 0) now.gamma += (objective.gamma_end - objective.gamma) * part;
+  return now;
+}
+
 double decay_weight(int64_t slot, double gamma) {
   return gamma > 0 ? std::exp(-static_cast<double>(slot - 1) / gamma) : 1.0;
 }

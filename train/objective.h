@@ -28,6 +28,10 @@ struct ObjectiveTerms {
   ScoredSlots scored;
 };
 
+// The objective after `epochs` (real) and at `part` (0..1) of the run: gamma grows as its keys say, by gamma_per_epoch
+// at each whole epoch (AngelSlim) or evenly to gamma_end (arXiv 2606.02091).
+ObjectiveSection objective_at(const ObjectiveSection& objective, double epochs, double part);
+
 // Weight of slot k (1..B-1) under `decay`.
 double decay_weight(int64_t slot, double gamma);
 // D-PACE weights of slots ordered by block and slot, from their losses; known[i] 0: the label cannot be drafted (its q

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "launch/check.h"
@@ -67,13 +68,16 @@ at::Tensor orthogonalise(const at::Tensor& matrix, int64_t iterations) {
   return tall ? result.t() : result;
 }
 
-Optimizer::Optimizer(const OptimizerSection& section, const NamedTensors& parameters, const NamedTensors& scales)
+Optimizer::Optimizer(const OptimizerSection& section, const NamedTensors& parameters, const NamedTensors& scales,
+                     const std::vector<std::string>& plain)
     : section_(section) {
   const at::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> scale_of(scales.begin(), scales.end());
   for (const auto& [name, parameter] : parameters) {
     DS_CHECK(parameter.is_contiguous(), "optimizer: parameter `{}` is not contiguous", name);
-    Entry entry{name, parameter, {}, at::zeros_like(parameter), {}, section.kind == "muon" && parameter.dim() == 2};
+    Entry entry{name, parameter, {}, at::zeros_like(parameter), {}};
+    entry.matrix = parameter.dim() == 2 && std::find(plain.begin(), plain.end(), name) == plain.end();
+    entry.muon = entry.matrix && section.kind == "muon";
     if (!entry.muon) entry.second = at::zeros_like(parameter);
     if (const auto found = scale_of.find(name); found != scale_of.end()) entry.scale = found->second.contiguous();
     entries_.push_back(entry);
@@ -105,7 +109,7 @@ void Optimizer::step(double share) {
   for (Entry& entry : entries_) {
     at::Tensor& gradient = entry.parameter.mutable_grad();
     if (!gradient.defined()) continue;
-    const double decay = entry.parameter.dim() >= 2 ? section_.weight_decay : 0.0;
+    const double decay = entry.matrix ? section_.weight_decay : 0.0;
     if (entry.muon) {
       muon(entry, share * section_.muon_lr, decay);
     } else {

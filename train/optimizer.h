@@ -1,6 +1,6 @@
 // Optimizers of a drafter's parameters: AdamW for all, or Muon for matrices and AdamW for the rest.
 //
-// fp32 state beside fp32 parameters. Norm weights (one dimension) get no weight decay. A parameter may have an input
+// fp32 state beside fp32 parameters. Only matrices get weight decay. A parameter may have an input
 // scale s: w [out, in] is then trained as u = w s (gradient divided by s, update divided by s), exactly as if its
 // inputs were divided by s (drafter.h, initialise()).
 //   AdamW: Loshchilov and Hutter 2019, algorithm 2, as torch.optim.AdamW. Muon: Jordan 2024
@@ -21,8 +21,10 @@ namespace draftsmith {
 
 class Optimizer {
  public:
-  // Borrows the parameters' storage. `scales`: input scales by parameter name.
-  Optimizer(const OptimizerSection& section, const NamedTensors& parameters, const NamedTensors& scales);
+  // Borrows the parameters' storage. `scales`: input scales by parameter name; `plain`: names of those that are no
+  // matrices whatever their shape.
+  Optimizer(const OptimizerSection& section, const NamedTensors& parameters, const NamedTensors& scales,
+            const std::vector<std::string>& plain = {});
 
   // Turns summed gradients into the step's: divides by `denominator` and input scales, clips by the global norm with
   // coefficient clip / (norm + 1e-6). Returns the norm before clipping.
@@ -41,7 +43,7 @@ class Optimizer {
     std::string name;
     at::Tensor parameter, scale;  // scale [in] or undefined
     at::Tensor first, second;     // AdamW's moments; Muon's momentum in `first`
-    bool muon = false;
+    bool matrix = false, muon = false;
   };
   void adamw(Entry& entry, double rate, double decay) const;
   void muon(Entry& entry, double rate, double decay) const;

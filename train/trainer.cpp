@@ -45,7 +45,10 @@ void TrainFigures::add(const ObjectiveTerms& terms) {
 }
 
 Trainer::Trainer(TrainingSetup& setup, RunFolder& run)
-    : setup_(setup), run_(run), optimizer_(setup.config.optimizer, setup.drafter->parameters(), setup.input_scales) {
+    : setup_(setup),
+      run_(run),
+      optimizer_(setup.config.optimizer, setup.drafter->parameters(), setup.input_scales,
+                 setup.drafter->plain_parameters()) {
   const ScheduleSection& schedule = setup.config.schedule;
   const double samples = schedule.epochs * static_cast<double>(setup.samples->training().size());
   total_steps_ =
@@ -94,7 +97,7 @@ TrainFigures Trainer::step() {
   for (const PackedSamples& pass : passes) learn(pass, figures);
 
   // 3. one update; the gradient is that of the loss over the whole step
-  const double rate_share = share();
+  const double rate_share = learning_rate_share(setup_.config.schedule, progress(), static_cast<double>(total_steps_));
   if (figures.denominator > 0) {
     figures.gradient_norm = optimizer_.finish_gradients(figures.denominator);
     DS_CHECK(std::isfinite(figures.gradient_norm) && std::isfinite(figures.numerator),
@@ -121,11 +124,11 @@ void Trainer::learn(const PackedSamples& pass, TrainFigures& figures) const {
   figures.samples += static_cast<int64_t>(pass.rows.size());
   figures.tokens += pass.sample.tokens.numel();
   figures.anchors += blocks;
-  const ObjectiveSection& objective = setup_.config.objective;
+  const ObjectiveSection now = objective();
   const at::Tensor labels =
-      position_labels(objective, pass.sample.tokens, pass.sample.loss_mask, pass.last, setup_.ends.head);
+      position_labels(now, pass.sample.tokens, pass.sample.loss_mask, pass.last, setup_.ends.head);
   const ObjectiveTerms terms =
-      objective_terms(objective, *setup_.drafter, slots, labels, static_cast<int64_t>(pass.rows.size()));
+      objective_terms(now, *setup_.drafter, slots, labels, static_cast<int64_t>(pass.rows.size()));
   figures.add(terms);
   for (const int64_t accepted : accepted_lengths(terms.scored, blocks)) figures.accepted += accepted;
   if (terms.denominator > 0 && at::GradMode::is_enabled()) terms.numerator.backward();
@@ -134,17 +137,18 @@ void Trainer::learn(const PackedSamples& pass, TrainFigures& figures) const {
 TrainFigures Trainer::validate() const {
   const at::NoGradGuard no_grad;
   TrainFigures figures;
-  const ObjectiveSection& objective = setup_.config.objective;
+  // As at the end of the run, so that validations can be compared while gamma grows.
+  const ObjectiveSection last = objective_at(setup_.config.objective, std::ceil(setup_.config.schedule.epochs) - 1, 1);
   const int64_t rows =
       std::min<int64_t>(setup_.config.evaluate.rows, static_cast<int64_t>(setup_.samples->validation().size()));
   for (int64_t begin = 0; begin < rows; begin += kValidationRows) {
     for (const PackedSamples& pass :
          setup_.samples->validation_passes(begin, std::min(rows, begin + kValidationRows))) {
       const at::Tensor labels =
-          position_labels(objective, pass.sample.tokens, pass.sample.loss_mask, pass.last, setup_.ends.head);
+          position_labels(last, pass.sample.tokens, pass.sample.loss_mask, pass.last, setup_.ends.head);
       const int64_t samples = static_cast<int64_t>(pass.rows.size());
       const ObjectiveTerms terms =
-          objective_terms(objective, *setup_.drafter, setup_.drafter->slots(pass.sample), labels, samples);
+          objective_terms(last, *setup_.drafter, setup_.drafter->slots(pass.sample), labels, samples);
       figures.add(terms);
       figures.samples += samples;
       figures.tokens += pass.sample.tokens.numel();
@@ -173,10 +177,17 @@ bool Trainer::finished() const {
   return state_.step >= total_steps_ || (budget > 0 && state_.seconds >= budget);
 }
 
-double Trainer::share() const {
-  const double budget = 60 * setup_.config.schedule.max_minutes, total = static_cast<double>(total_steps_);
-  const double by_time = budget > 0 ? state_.seconds / budget * total : 0;
-  return learning_rate_share(setup_.config.schedule, std::max(static_cast<double>(state_.step), by_time), total);
+// Steps done; of a run that is limited by time, the share of the time in steps where that is more.
+double Trainer::progress() const {
+  const double budget = 60 * setup_.config.schedule.max_minutes;
+  const double by_time = budget > 0 ? state_.seconds / budget * static_cast<double>(total_steps_) : 0;
+  return std::max(static_cast<double>(state_.step), by_time);
+}
+
+ObjectiveSection Trainer::objective() const {
+  return objective_at(setup_.config.objective,
+                      static_cast<double>(state_.samples) / static_cast<double>(setup_.samples->training().size()),
+                      progress() / static_cast<double>(total_steps_));
 }
 
 namespace {

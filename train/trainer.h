@@ -50,7 +50,8 @@ class Trainer {
 
  private:
   bool finished() const;
-  double share() const;
+  double progress() const;
+  ObjectiveSection objective() const;
   void learn(const PackedSamples& pass, TrainFigures& figures) const;
   void record(const TrainFigures& figures, double rate_share);
   void record_validation(const TrainFigures& figures);

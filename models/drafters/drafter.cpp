@@ -8,7 +8,7 @@
 #include "configs/yaml.h"
 #include "launch/check.h"
 #include "launch/file.h"
-#include "models/drafters/dflash.h"
+#include "models/drafters/kinds.h"
 #include "models/parts/weights.h"
 
 namespace draftsmith {
@@ -22,7 +22,7 @@ struct Kind {
 };
 
 // One line per drafter.
-constexpr Kind kKinds[] = {{"dflash", make_dflash}};
+constexpr Kind kKinds[] = {{"dflash", make_dflash}, {"dflare", make_dflare}};
 
 constexpr int kFormat = 1;
 constexpr const char* kOffsets =

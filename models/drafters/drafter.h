@@ -89,6 +89,10 @@ class Drafter {
   // changes it.
   virtual NamedTensors parameters() const = 0;
 
+  // Names among them that are no matrices whatever their shape (logits of a mixture): no weight decay, no matrix
+  // optimizer.
+  virtual std::vector<std::string> plain_parameters() const { return {}; }
+
   // Applies the parts of the initialisation that need more than a seed (config().init, unit_taps) to fresh parameters.
   // Returns the input scales that the optimizer must know: a parameter w [out, in] with scale s [in] is trained as u =
   // w s, so that its inputs count as if they were divided by s. Throws Error when `start` lacks what the config asks

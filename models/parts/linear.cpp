@@ -131,6 +131,16 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return differentiate ? LinearFunction::apply(x, weight, given) : forward(x, weight, bias);
 }
 
+std::vector<at::Tensor> batched_linear(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  DS_CHECK(x.dim() == 3 && x.size(0) == static_cast<int64_t>(weights.size()),
+           "batched_linear: the input is {}, there are {} weights", shape(x), weights.size());
+  if (x.is_cuda()) return at::bmm(x, at::stack(weights).transpose(1, 2)).unbind(0);
+  std::vector<at::Tensor> results;
+  for (size_t group = 0; group < weights.size(); ++group)
+    results.push_back(linear(x[static_cast<int64_t>(group)], weights[group]));
+  return results;
+}
+
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) {
   check_product("matmul", a, b);
   at::NoGradGuard no_grad;

@@ -13,11 +13,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <vector>
 
 namespace draftsmith {
 
 // x: [..., in], weight: [out, in], bias: [out] or undefined; same dtype and device. Returns [..., out].
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+
+// One product for each group: x [G, N, in] by weights of [out, in] -> G times [N, out]. On CUDA one batched product.
+std::vector<at::Tensor> batched_linear(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 
 // a: [m, k], b: [k, n] (either may be a transposed view) -> [m, n] by the same back-ends; not differentiable. For the
 // loss, which runs its own backward.

@@ -3,7 +3,7 @@
 Run each in its environment, for example:
     $(tests/bench/peers/install specforge) tests/goldens/make_peer_goldens.py specforge
     $(tests/bench/peers/install speculators) tests/goldens/make_peer_goldens.py speculators
--> tests/goldens/dflash/<peer>_<case>.safetensors, laid out as make_dflash_goldens.py lays out its own. `last`, where there is one, is the target's
+-> tests/goldens/dflash/<peer>_<case>.safetensors, laid out as make_block_drafter_goldens.py lays out its own. `last`, where there is one, is the target's
 state after the final norm, from which the labels come. Every position that the peer admits is an anchor, so nothing is drawn at random. The peers
 compute in fp32 (their norms always do).
 """

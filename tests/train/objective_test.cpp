@@ -46,6 +46,20 @@ TEST(Objective, DecayWeightsFollowThePaper) {
   EXPECT_DOUBLE_EQ(decay_weight(8, 0), 1.0);
 }
 
+TEST(Objective, GammaGrowsByEpochOrEvenly) {
+  ObjectiveSection objective;
+  objective.gamma = 4.5;
+  EXPECT_EQ(objective_at(objective, 3.9, 0.6).gamma, 4.5);
+  objective.gamma_per_epoch = 0.5;  // AngelSlim's step: 4.5 to 7.0 over six epochs
+  EXPECT_EQ(objective_at(objective, 0.99, 0.1).gamma, 4.5);
+  EXPECT_EQ(objective_at(objective, 5.2, 0.9).gamma, 7.0);
+  objective.gamma_per_epoch = 0;
+  objective.gamma_end = 7;
+  EXPECT_EQ(objective_at(objective, 0, 0).gamma, 4.5);
+  EXPECT_DOUBLE_EQ(objective_at(objective, 2.5, 0.5).gamma, 5.75);
+  EXPECT_EQ(objective_at(objective, 6, 1).gamma, 7.0);
+}
+
 TEST(Objective, DpaceWeightsAreSumsOfSoftenedProducts) {
   // One block of three slots with q = 0.5, 0.25, 1 and alpha 0.5: softened 0.75, 0.625, 1; products 0.75, 0.46875,
   // 0.46875.

@@ -177,7 +177,7 @@ TEST_F(Train, EveryKeyOfTheLearningHasAnEffect) {
                                    "drafter.init=target",
                                    "drafter.init_norm=0.5",
                                    "drafter.init_qk_norm=2",
-                                   "drafter.unit_taps=true",
+                                   "drafter.unit_taps=true", "drafter.kind=dflare",
                                    "data.validation_fraction=0.5",
                                    "data.anchors=2",
                                    "objective.gamma=1",
@@ -202,6 +202,9 @@ TEST_F(Train, EveryKeyOfTheLearningHasAnEffect) {
   for (const std::string change :
        {"optimizer.muon_lr=0.1", "optimizer.muon_momentum=0.5", "optimizer.muon_iterations=2"})
     EXPECT_NE(muon, with(fmt::format("change-{}", i++), {"optimizer.kind=muon", change})) << change;
+  EXPECT_NE(plain, with("gamma-end", {"objective.gamma_end=20"}));
+  const std::vector<std::string> second{"schedule.max_steps=0", "schedule.samples_per_step=12"};  // two steps an epoch
+  EXPECT_NE(with("gamma-fixed", second), with("gamma-epoch", {second[0], second[1], "objective.gamma_per_epoch=3"}));
   const std::vector<double> dpace = with("dpace", {"objective.weighting=dpace"});
   EXPECT_NE(dpace, with("dpace-alpha", {"objective.weighting=dpace", "objective.alpha=0.9"}));
   const std::vector<double> wsd = with("wsd", {"schedule.kind=wsd", "schedule.decay=1"});

@@ -1,5 +1,6 @@
-// Loss and every gradient of DFlash against a plain Python restatement (tests/goldens/make_dflash_goldens.py: dense
-// mask, full logits, fp64), and against the two public trainers' own code (tests/goldens/make_peer_goldens.py).
+// Loss and every gradient of the block drafters against a plain Python restatement (dense mask, full logits, fp64:
+// tests/goldens/make_block_drafter_goldens.py), and against the two public trainers' own code
+// (tests/goldens/make_peer_goldens.py).
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -10,11 +11,10 @@
 namespace draftsmith {
 namespace {
 
-class DFlashGolden : public ::testing::TestWithParam<const char*> {};
+class BlockDrafterGolden : public ::testing::TestWithParam<const char*> {};
 
 void compare(const std::string& name, at::ScalarType type, double tolerance) {
-  const SafetensorsFile golden =
-      SafetensorsFile::open(std::string(DRAFTSMITH_GOLDENS) + "/dflash/" + name + ".safetensors");
+  const SafetensorsFile golden = SafetensorsFile::open(std::string(DRAFTSMITH_GOLDENS) + "/" + name + ".safetensors");
   const auto json = nlohmann::json::parse(golden.metadata().at("case"));
   HfConfig target;
   target.vocab_size = 61;
@@ -28,6 +28,7 @@ void compare(const std::string& name, at::ScalarType type, double tolerance) {
   target.rms_norm_eps = 1e-5;
   target.rope.theta = 10000;
   DrafterConfig config;
+  config.kind = json.value("kind", "dflash");
   config.layers = 2;
   config.block = 5;
   config.taps = {1, 3, 4};
@@ -80,15 +81,17 @@ void compare(const std::string& name, at::ScalarType type, double tolerance) {
 }
 
 // fp32 carries 1e-7 a step; the project's bound is 1e-5.
-TEST_P(DFlashGolden, LossAndAllGradientsInFp32) {
+TEST_P(BlockDrafterGolden, LossAndAllGradientsInFp32) {
   compare(GetParam(), at::kFloat, 1e-5);
 }
 // The golden stores fp64 results rounded to fp32, and RoPE tables are fp32 in both: 1e-6.
-TEST_P(DFlashGolden, LossAndAllGradientsInFp64) {
+TEST_P(BlockDrafterGolden, LossAndAllGradientsInFp64) {
   compare(GetParam(), at::kDouble, 1e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, DFlashGolden, ::testing::Values("decay", "dpace", "unknown", "count"));
+INSTANTIATE_TEST_SUITE_P(Cases, BlockDrafterGolden,
+                         ::testing::Values("dflash/decay", "dflash/dpace", "dflash/unknown", "dflash/count",
+                                           "dflare/decay", "dflare/dpace"));
 
 class DFlashPeers : public ::testing::TestWithParam<const char*> {};
 
@@ -98,8 +101,8 @@ TEST_P(DFlashPeers, LossAndAllGradientsEqualTheirs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, DFlashPeers,
-                         ::testing::Values("specforge_decay", "specforge_dpace", "speculators_decay",
-                                           "speculators_dpace"));
+                         ::testing::Values("dflash/specforge_decay", "dflash/specforge_dpace",
+                                           "dflash/speculators_decay", "dflash/speculators_dpace"));
 
 }  // namespace
 }  // namespace draftsmith
