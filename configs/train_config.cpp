@@ -88,13 +88,14 @@ void describe(ConfigVisitor& visitor, TrainConfig& config) {
   visitor.field("export_for", config.output.export_for, {});
 }
 
-TrainConfig read_train_config(ConfigReader& reader) {
+TrainConfig read_train_config(ConfigReader& reader, bool folders) {
   TrainConfig config;
   describe(reader, config);
   reader.finish();
   DS_CHECK(!config.target.folder.empty(), "target.folder is not given: the HF folder of the target");
-  DS_CHECK(!config.data.store.empty(), "data.store is not given: the feature store that `draftsmith capture` wrote");
-  DS_CHECK(!config.output.run.empty(), "output.run is not given: the folder this run writes to");
+  DS_CHECK(!folders || !config.data.store.empty(),
+           "data.store is not given: the feature store that `draftsmith capture` wrote");
+  DS_CHECK(!folders || !config.output.run.empty(), "output.run is not given: the folder this run writes to");
   const ObjectiveSection& objective = config.objective;
   DS_CHECK(objective.gamma_per_epoch == 0 || objective.gamma_end == 0,
            "objective.gamma_per_epoch and objective.gamma_end are two ways in which gamma grows: state one");
@@ -109,10 +110,10 @@ TrainConfig read_train_config(ConfigReader& reader) {
   return config;
 }
 
-TrainConfig read_train_config(const std::string& file, const std::vector<std::string>& assignments) {
+TrainConfig read_train_config(const std::string& file, const std::vector<std::string>& assignments, bool folders) {
   ConfigReader reader(file);
   for (const std::string& assignment : assignments) reader.set(assignment);
-  return read_train_config(reader);
+  return read_train_config(reader, folders);
 }
 
 std::string to_yaml(const TrainConfig& config) {

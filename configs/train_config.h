@@ -92,9 +92,11 @@ void describe(ConfigVisitor& visitor, TrainConfig& config);
 
 // Reads `file`, then the assignments; throws Error as ConfigReader says, and for missing folders and combinations that
 // cannot work.
-TrainConfig read_train_config(const std::string& file, const std::vector<std::string>& assignments);
+// `folders` false: data.store and output.run may be missing (of a recipe that is only looked at).
+TrainConfig read_train_config(const std::string& file, const std::vector<std::string>& assignments,
+                              bool folders = true);
 // The same checks on a reader that is already filled.
-TrainConfig read_train_config(ConfigReader& reader);
+TrainConfig read_train_config(ConfigReader& reader, bool folders = true);
 
 // The resolved config as YAML that read_train_config() takes back.
 std::string to_yaml(const TrainConfig& config);

@@ -6,6 +6,7 @@
 #include "launch/ranks.h"
 #include "launch/summary.h"
 #include "models/device.h"
+#include "train/dry_run.h"
 #include "train/trainer.h"
 
 namespace draftsmith {
@@ -15,8 +16,21 @@ namespace {
 struct TrainOptions {
   std::string config, json;
   std::vector<std::string> set;
+  bool dry_run = false;
   DeviceOptions device;
 };
+
+void show(const TrainOptions& options) {
+  const DryRun run = dry_run(read_train_config(options.config, options.set, /*folders=*/false));
+  describe_dry_run(run);
+  Summary summary;
+  summary.command = "train";
+  summary.json_file = options.json;
+  summary.facts["dry_run"] = true;
+  summary.facts["parameters"] = run.parameters;
+  for (const auto& [name, tensor] : run.tensors) summary.facts["tensors"][name] = tensor.sizes().vec();
+  summary.finish();
+}
 
 void train(TrainOptions& options) {
   require_single_rank("train");
@@ -76,9 +90,12 @@ void add_train_command(CLI::App& app) {
   command->add_option("--config", options->config, "recipe (YAML)")->required();
   command->add_option("--set", options->set, "section.key=value, wins over the recipe; may be given several times")
       ->take_all();
+  command->add_flag(
+      "--dry-run", options->dry_run,
+      "print the resolved configuration and every tensor; needs the target's config.json and nothing else");
   command->add_option("--json", options->json, "write the summary as JSON to this file");
   add_device_options(*command, options->device);
-  command->callback([options] { train(*options); });
+  command->callback([options] { options->dry_run ? show(*options) : train(*options); });
 }
 
 }  // namespace draftsmith
