@@ -28,6 +28,37 @@ void describe_drafter(ConfigVisitor& visitor, DrafterConfig& drafter) {
   visitor.field("unit_taps", drafter.unit_taps);
 }
 
+// A key that nothing reads under the other keys' values must stay at its default: who sets it expects an effect.
+void refuse_unused(const TrainConfig& config) {
+  static const TrainConfig plain;
+  const auto unless = [](bool used, const char* key, double value, double standard, const std::string& reason) {
+    DS_CHECK(used || value == standard, "{}: {} has no effect with {}; leave it out, or change that", key, value,
+             reason);
+  };
+  const ObjectiveSection& objective = config.objective;
+  const std::string weighting = "objective.weighting: " + objective.weighting;
+  const bool decay = objective.weighting == "decay";
+  unless(decay, "objective.gamma", objective.gamma, plain.objective.gamma, weighting);
+  unless(decay && objective.gamma > 0, "objective.gamma_per_epoch", objective.gamma_per_epoch, 0,
+         decay ? "objective.gamma: 0" : weighting);
+  unless(decay && objective.gamma > 0, "objective.gamma_end", objective.gamma_end, 0,
+         decay ? "objective.gamma: 0" : weighting);
+  unless(!decay, "objective.alpha", objective.alpha, plain.objective.alpha, weighting);
+
+  const OptimizerSection& optimizer = config.optimizer;
+  const std::string kind = "optimizer.kind: " + optimizer.kind;
+  const bool muon = optimizer.kind == "muon";
+  unless(muon, "optimizer.muon_lr", optimizer.muon_lr, plain.optimizer.muon_lr, kind);
+  unless(muon, "optimizer.muon_momentum", optimizer.muon_momentum, plain.optimizer.muon_momentum, kind);
+  unless(muon, "optimizer.muon_iterations", static_cast<double>(optimizer.muon_iterations),
+         static_cast<double>(plain.optimizer.muon_iterations), kind);
+
+  const ScheduleSection& schedule = config.schedule;
+  const std::string shape = "schedule.kind: " + schedule.kind;
+  unless(schedule.kind == "wsd", "schedule.decay", schedule.decay, plain.schedule.decay, shape);
+  unless(schedule.kind != "constant", "schedule.floor", schedule.floor, plain.schedule.floor, shape);
+}
+
 }  // namespace
 
 void describe(ConfigVisitor& visitor, TrainConfig& config) {
@@ -99,11 +130,7 @@ TrainConfig read_train_config(ConfigReader& reader, bool folders) {
   const ObjectiveSection& objective = config.objective;
   DS_CHECK(objective.gamma_per_epoch == 0 || objective.gamma_end == 0,
            "objective.gamma_per_epoch and objective.gamma_end are two ways in which gamma grows: state one");
-  DS_CHECK((objective.gamma_per_epoch == 0 && objective.gamma_end == 0) ||
-               (objective.weighting == "decay" && objective.gamma > 0),
-           "objective.gamma_per_epoch and gamma_end make the gamma of weighting: decay grow; here weighting is {} and "
-           "gamma {}",
-           objective.weighting, objective.gamma);
+  refuse_unused(config);
   DS_CHECK(config.schedule.kind != "wsd" || config.schedule.warmup + config.schedule.decay <= 1.0,
            "schedule.warmup {} and schedule.decay {} together exceed the whole run", config.schedule.warmup,
            config.schedule.decay);

@@ -23,7 +23,14 @@ void append_line(const fs::path& path, const std::string& line) {
   DS_CHECK(out.good(), "{}: cannot be written to (is the disk full?)", path.string());
 }
 
-// First line in which two texts differ, as "old -> new".
+// Keys that name folders: the same folder can be spelt in many ways.
+bool names_folder(const std::string& line) {
+  for (const char* key : {"  folder:", "  store:", "  run:"})
+    if (line.starts_with(key)) return true;
+  return false;
+}
+
+// First line in which two configs differ, but for folders; empty: none.
 std::string first_difference(const std::string& old_text, const std::string& new_text) {
   std::istringstream old_lines(old_text), new_lines(new_text);
   std::string a, b;
@@ -33,7 +40,7 @@ std::string first_difference(const std::string& old_text, const std::string& new
     if (!has_a) a.clear();
     if (!has_b) b.clear();
     if (!has_a && !has_b) return "";
-    if (a != b) return fmt::format("`{}` there, `{}` now", a, b);
+    if (a != b && !(names_folder(a) && names_folder(b))) return fmt::format("`{}` there, `{}` now", a, b);
   }
 }
 
@@ -62,17 +69,25 @@ void cut_metrics(const fs::path& path, int64_t step) {
 RunFolder::RunFolder(const std::string& folder, const std::string& config_yaml) : folder_(folder) {
   const fs::path config = fs::path(folder) / "config.yaml";
   check_writable_folder(folder);
+  lock_ = std::make_unique<FolderLock>(folder, "run");
   if (fs::exists(config)) {
-    const std::string found = read_file(config);
-    DS_CHECK(found == config_yaml,
+    const std::string difference = first_difference(read_file(config), config_yaml);
+    DS_CHECK(difference.empty(),
              "{}: belongs to another run: {}\n       take another output.run, or remove that folder to train anew",
-             folder, first_difference(found, config_yaml));
+             folder, difference);
   } else {
-    DS_CHECK(fs::is_empty(folder),
-             "{}: is not empty and no run of this program (config.yaml is missing); take another output.run", folder);
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      DS_CHECK(name.starts_with("config.yaml.part-"),  // of a run that was killed in its first moment
+               "{}: is not empty and no run of this program ({} is in it, config.yaml is not); take another output.run",
+               folder, name);
+    }
     write_file(config, config_yaml);
   }
-  fs::create_directories(fs::path(folder) / "checkpoints");
+  const fs::path checkpoints = fs::path(folder) / "checkpoints";
+  fs::create_directories(checkpoints);
+  for (const auto& entry : fs::directory_iterator(checkpoints))
+    if (entry.path().extension() == kPart) fs::remove_all(entry.path());  // of a killed run
 }
 
 std::string RunFolder::newest() const {
@@ -88,18 +103,14 @@ std::string RunFolder::newest() const {
   return path.string();
 }
 
-TrainState RunFolder::resume(const Drafter& drafter, Optimizer& optimizer) {
+TrainState RunFolder::resume(const Drafter& drafter, const DrafterIdentity& identity, Optimizer& optimizer) {
   const std::string from = newest();
   DS_CHECK(!from.empty(), "{}: has no checkpoint to go on from", folder_);
-  const auto tensors = [&](const std::string& name) {
-    const SafetensorsFile file = SafetensorsFile::open(from + "/" + name);
-    NamedTensors result;
-    for (const auto& [key, entry] : file.entries())
-      if (key != "d2t") result.emplace_back(key, file.tensor(key));
-    return result;
-  };
-  assign_parameters(drafter, tensors("drafter.safetensors"), from + "/drafter.safetensors");
-  optimizer.load(tensors("optimizer.safetensors"), from + "/optimizer.safetensors");
+  restore_drafter(drafter, identity, from);
+  const SafetensorsFile file = SafetensorsFile::open(from + "/optimizer.safetensors");
+  NamedTensors moments;
+  for (const auto& [key, entry] : file.entries()) moments.emplace_back(key, file.tensor(key));
+  optimizer.load(moments, file.path());
   const auto json = nlohmann::json::parse(read_file(from + "/state.json"), nullptr, false);
   DS_CHECK(json.is_object() && json.contains("step") && json.contains("samples"),
            "{}/state.json: not the state of a run", from);

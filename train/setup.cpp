@@ -27,9 +27,10 @@ void check_store(const FeatureStore& store, const TrainConfig& config, const HfC
            identity.hidden_size, target.hidden_size);
   DS_CHECK(identity.target_hash == target_hash,
            "{}: these features were made by other weights than {}\n       the store says {}, the target has {}\n       "
-           "capture again:  draftsmith capture --target {} --out {}",
+           "give the target they were made by, or capture again into another folder:  draftsmith capture --target {} "
+           "--corpus CORPUS --output FOLDER --taps {}",
            store.folder(), config.target.folder, identity.target_hash, target_hash, config.target.folder,
-           store.folder());
+           fmt::join(identity.taps, ","));
 }
 
 // Columns of the store's taps that the drafter wants, empty when it wants all of them; fills in the drafter's taps when
@@ -44,7 +45,8 @@ std::vector<int64_t> choose_taps(DrafterConfig& drafter, const FeatureStore& sto
   for (const int64_t tap : drafter.taps) {
     const auto found = std::find(held.begin(), held.end(), tap);
     DS_CHECK(found != held.end(),
-             "{}: holds taps [{}], but drafter.taps wants {}\n       capture again:  draftsmith capture --taps {}",
+             "{}: holds taps [{}], but drafter.taps wants {}\n       take taps that it holds, or capture again into "
+             "another folder:  draftsmith capture --target TARGET --corpus CORPUS --output FOLDER --taps {}",
              store.folder(), fmt::join(held, ", "), tap, fmt::join(drafter.taps, ","));
     columns.push_back(found - held.begin());
   }
@@ -117,6 +119,7 @@ TrainingSetup set_up_training(const TrainConfig& config, at::Device device) {
            config.data.store);
 
   DrafterConfig& drafter = setup.config.drafter;
+  if (!drafter.taps.empty()) resolve_drafter(drafter, setup.target);  // taps that no store can hold are refused first
   const std::vector<int64_t> columns = choose_taps(drafter, *setup.store);
   setup.samples = std::make_unique<SampleStream>(*setup.store, config.data, config.schedule.seed);
   const at::Tensor counts = setup.samples->token_counts(setup.target.vocab_size);

@@ -55,7 +55,7 @@ Trainer::Trainer(TrainingSetup& setup, RunFolder& run)
       std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples / static_cast<double>(schedule.samples_per_step))));
   if (schedule.max_steps > 0) total_steps_ = std::min(total_steps_, schedule.max_steps);
   if (!run_.newest().empty()) {
-    state_ = run_.resume(*setup_.drafter, optimizer_);
+    state_ = run_.resume(*setup_.drafter, setup_.identity, optimizer_);
     saved_step_ = state_.step;
     use_product_library(state_.library == "ATen" ? ProductLibrary::kAten : ProductLibrary::kOpenBlas);
     say("resume", "{} at step {} of {}", run_.newest(), state_.step, total_steps_);
@@ -98,13 +98,10 @@ TrainFigures Trainer::step() {
 
   // 3. one update; the gradient is that of the loss over the whole step
   const double rate_share = learning_rate_share(setup_.config.schedule, progress(), static_cast<double>(total_steps_));
+  check_finite("loss", figures.numerator + figures.denominator);
   if (figures.denominator > 0) {
     figures.gradient_norm = optimizer_.finish_gradients(figures.denominator);
-    DS_CHECK(std::isfinite(figures.gradient_norm) && std::isfinite(figures.numerator),
-             "step {}: the loss is {} and the gradient's norm {}: not finite. The last checkpoint is good; lower "
-             "optimizer.lr or set optimizer.clip, then resume in a "
-             "new output.run",
-             state_.step + 1, figures.loss(), figures.gradient_norm);
+    check_finite("gradient's norm", figures.gradient_norm);
     optimizer_.step(rate_share);
   }
 
@@ -267,6 +264,16 @@ void Trainer::watch(const TrainFigures& figures) {
     run_.warning(fmt::format(
         "{:.1f} % of the labels are outside the draft vocabulary and can never be drafted; raise drafter.vocabulary",
         100.0 * static_cast<double>(figures.unknown_labels) / static_cast<double>(figures.slots)));
+}
+
+void Trainer::check_finite(const char* what, double value) const {
+  DS_CHECK(
+      std::isfinite(value),
+      "step {}: the {} is {}, not finite\n       {}; lower optimizer.lr (now {}) or set optimizer.clip (now {}), and "
+      "train anew in another output.run",
+      state_.step + 1, what, value,
+      run_.newest().empty() ? "no checkpoint was written yet" : run_.newest() + " is the last good checkpoint",
+      setup_.config.optimizer.lr, setup_.config.optimizer.clip);
 }
 
 void Trainer::checkpoint() {

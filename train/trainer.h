@@ -57,6 +57,7 @@ class Trainer {
   void record_validation(const TrainFigures& figures);
   void watch(const TrainFigures& figures);
   void checkpoint();
+  void check_finite(const char* what, double value) const;
   std::string progress_line(const TrainFigures& figures) const;
 
   TrainingSetup& setup_;

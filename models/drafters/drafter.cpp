@@ -124,37 +124,76 @@ void save_drafter(const Drafter& drafter, const DrafterIdentity& identity, const
   write_file(folder + "/drafter.json", json.dump(2) + "\n");
 }
 
-std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig& target, const TargetEnds& ends,
-                                      const std::string& target_hash, DrafterIdentity* identity) {
+namespace {
+
+// A drafter's folder, read and not yet made into a drafter.
+struct StoredDrafter {
+  nlohmann::json config;
+  DrafterIdentity identity;
+  SafetensorsFile file;
+
+  NamedTensors parameters() const {
+    NamedTensors named;
+    for (const auto& [name, entry] : file.entries())
+      if (name != kOffsets) named.emplace_back(name, file.tensor(name));
+    return named;
+  }
+  // Target ids of the draft vocabulary, ascending; undefined: the full one.
+  at::Tensor ids() const {
+    if (!file.has(kOffsets)) return {};
+    const at::Tensor offsets = file.tensor(kOffsets).to(at::kLong);
+    return offsets + at::arange(offsets.numel(), at::kLong);
+  }
+};
+
+StoredDrafter open_stored(const std::string& folder) {
   const std::string path = folder + "/drafter.json";
   const nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, false);
   DS_CHECK(json.is_object() && json.contains("drafter"),
            "{}: not a drafter's description (a JSON object with `drafter`)", path);
   DS_CHECK(json.value("format", 0) == kFormat, "{}: format {}, this program reads {}", path, json.value("format", 0),
            kFormat);
-  const DrafterIdentity found{json.value("target_hash", ""), json.value("corpus_id", ""),
-                              json.value("chat_template_hash", "")};
-  DS_CHECK(target_hash.empty() || found.target_hash == target_hash,
+  return {json["drafter"],
+          {json.value("target_hash", ""), json.value("corpus_id", ""), json.value("chat_template_hash", "")},
+          SafetensorsFile::open(folder + "/drafter.safetensors")};
+}
+
+}  // namespace
+
+std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig& target, const TargetEnds& ends,
+                                      const std::string& target_hash, DrafterIdentity* identity) {
+  const StoredDrafter stored = open_stored(folder);
+  DS_CHECK(target_hash.empty() || stored.identity.target_hash == target_hash,
            "{}: this drafter was trained for another target\n       it belongs to weights {}, the target given has "
            "{}\n       give the target it was trained for, or train "
            "anew:  draftsmith train",
-           folder, found.target_hash, target_hash);
-  if (identity != nullptr) *identity = found;
-
-  const SafetensorsFile file = SafetensorsFile::open(folder + "/drafter.safetensors");
+           folder, stored.identity.target_hash, target_hash);
+  if (identity != nullptr) *identity = stored.identity;
   DraftVocabulary vocabulary;
-  if (file.has(kOffsets)) {
-    const at::Tensor offsets = file.tensor(kOffsets).to(at::kLong);
-    const at::Tensor ids = offsets + at::arange(offsets.numel(), at::kLong);
+  if (const at::Tensor ids = stored.ids(); ids.defined())
     vocabulary = make_draft_vocabulary({ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()},
                                        target.vocab_size);
-  }
-  auto drafter = make_drafter(drafter_from_json(json["drafter"], path), target, ends, vocabulary, 0);
-  NamedTensors named;
-  for (const auto& [name, entry] : file.entries())
-    if (name != kOffsets) named.emplace_back(name, file.tensor(name));
-  assign_parameters(*drafter, named, file.path());
+  auto drafter = make_drafter(drafter_from_json(stored.config, folder + "/drafter.json"), target, ends, vocabulary, 0);
+  assign_parameters(*drafter, stored.parameters(), stored.file.path());
   return drafter;
+}
+
+void restore_drafter(const Drafter& drafter, const DrafterIdentity& identity, const std::string& folder) {
+  const StoredDrafter stored = open_stored(folder);
+  const auto same = [&](const char* what, const std::string& there, const std::string& now) {
+    DS_CHECK(there == now,
+             "{}: was trained on another {}: {} there, {} now\n       give that one back, or train anew in another "
+             "output.run",
+             folder, what, there, now);
+  };
+  same("target", stored.identity.target_hash, identity.target_hash);
+  same("corpus", stored.identity.corpus_id, identity.corpus_id);
+  const at::Tensor ids = stored.ids(), wanted = drafter.vocabulary().to_target;
+  DS_CHECK(ids.defined() == wanted.defined() && (!ids.defined() || ids.equal(wanted.to(at::kCPU))),
+           "{}: its draft vocabulary is not the one that this run's data gives\n       give the feature store back "
+           "that it was trained on, or train anew in another output.run",
+           folder);
+  assign_parameters(drafter, stored.parameters(), stored.file.path());
 }
 
 void assign_parameters(const Drafter& drafter, const NamedTensors& named, const std::string& where) {

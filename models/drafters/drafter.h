@@ -142,6 +142,10 @@ void save_drafter(const Drafter& drafter, const DrafterIdentity& identity, const
 std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig& target, const TargetEnds& ends,
                                       const std::string& target_hash, DrafterIdentity* identity = nullptr);
 
+// Puts a folder's weights into a drafter that goes on being trained. Throws Error when the folder's drafter was made for
+// another target, another corpus or another draft vocabulary (both are named), or its weights do not fit.
+void restore_drafter(const Drafter& drafter, const DrafterIdentity& identity, const std::string& folder);
+
 // True when every parameter of `named` is present in `drafter` with its shape; copies them in. Throws Error naming
 // missing, extra and misshaped tensors.
 void assign_parameters(const Drafter& drafter, const NamedTensors& named, const std::string& where);

@@ -67,6 +67,21 @@ TEST(TrainConfig, WrongTypesAndRangesAreRefusedWithTheirPlace) {
   EXPECT_HAS(refusal("schedule:\n  kind: wsd\n  warmup: 0.5\n  decay: 0.8\n"), "exceed the whole run");
 }
 
+TEST(TrainConfig, KeysThatNothingReadsAreRefused) {
+  EXPECT_HAS(refusal("", {"objective.alpha=0.7"}),
+             "objective.alpha: 0.7 has no effect with objective.weighting: decay");
+  EXPECT_HAS(refusal("", {"objective.weighting=dpace", "objective.gamma=4"}),
+             "no effect with objective.weighting: dpace");
+  EXPECT_HAS(refusal("", {"objective.gamma=0", "objective.gamma_end=7"}), "no effect with objective.gamma: 0");
+  EXPECT_HAS(refusal("", {"objective.gamma_per_epoch=1", "objective.gamma_end=9"}), "two ways");
+  EXPECT_HAS(refusal("", {"optimizer.muon_lr=0.1"}), "no effect with optimizer.kind: adamw");
+  EXPECT_HAS(refusal("", {"schedule.decay=0.5"}), "no effect with schedule.kind: cosine");
+  EXPECT_HAS(refusal("", {"schedule.kind=constant", "schedule.floor=0.1"}), "no effect with schedule.kind: constant");
+  EXPECT_EQ(
+      refusal("", {"objective.weighting=dpace", "objective.alpha=0.7", "schedule.kind=wsd", "schedule.decay=0.5"}),
+      "accepted");
+}
+
 TEST(TrainConfig, TwiceGivenKeysAndBrokenYamlAreRefused) {
   EXPECT_HAS(refusal("optimizer:\n  lr: 1\n  lr: 2\n"), "stands twice");
   EXPECT_HAS(refusal("data:\n  anchors: 3\n"), "section `data` stands twice");

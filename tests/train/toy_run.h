@@ -19,11 +19,11 @@ constexpr int64_t kRows = 24;
 // Rows of 20 to 31 tokens that count upward from a random start, the second half supervised; taps say what the token
 // is, so that there is something to learn.
 inline void write_store(const std::string& folder, const std::string& target_folder, int64_t rows = kRows,
-                        bool with_last = false) {
+                        bool with_last = false, const std::string& corpus = "toy") {
   StoreIdentity identity;
   identity.target_hash = WeightFolder::open(target_folder).weight_hash();
   identity.target_name = "tiny";
-  identity.corpus_id = "toy";
+  identity.corpus_id = corpus;
   identity.taps = {0, 1};
   identity.hidden_size = tiny::kHidden;
   identity.with_last = with_last;

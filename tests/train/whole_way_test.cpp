@@ -68,6 +68,13 @@ TEST_F(WholeWay, OneSampleLearntByHeartIsAcceptedInWholeBlocks) {
   EXPECT_EQ(found["outputs_identical"], 1);
 }
 
+TEST_F(WholeWay, OneSampleLearntByHeartByDFlareIsAcceptedInWholeBlocks) {
+  const json found =
+      evaluation(1, 1 + 8 * 4, {"schedule.epochs=500", "drafter.kind=dflare", "drafter.unit_taps=false"});
+  EXPECT_EQ(found["tau"], 4.0);
+  EXPECT_EQ(found["outputs_identical"], 1);
+}
+
 TEST_F(WholeWay, FiftyAnswersAreThoseOfPlainDecodingAndDraftsAreAccepted) {
   const json found = evaluation(50, 24, {"schedule.epochs=12"});
   EXPECT_EQ(found["outputs_total"], 50);
