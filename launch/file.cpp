@@ -180,4 +180,17 @@ void check_writable_folder(const fs::path& folder, int64_t bytes) {
            where.string(), static_cast<double>(bytes) / (1 << 30), static_cast<double>(space.available) / (1 << 30));
 }
 
+void check_output(const fs::path& output, const std::vector<fs::path>& inputs, const char* option) {
+  DS_CHECK(!output.empty(), "{}: a file name is needed", option);
+  DS_CHECK(!fs::is_directory(output), "{} {}: is a folder, a file is written", option, output.string());
+  std::error_code error;
+  for (const fs::path& input : inputs) {
+    const bool same = fs::equivalent(output, input, error) ||
+                      fs::absolute(output).lexically_normal() == fs::absolute(input).lexically_normal();
+    DS_CHECK(!same, "{} {}: is also read ({}); writing it would destroy it; name another file", option, output.string(),
+             input.string());
+  }
+  check_writable_folder(output.parent_path());
+}
+
 }  // namespace draftsmith

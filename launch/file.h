@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace draftsmith {
 
@@ -73,5 +74,9 @@ uint32_t crc32(uint32_t crc, const void* data, size_t bytes);
 // Throws Error unless `folder` exists or can be made, can be written to, and its file system has `bytes` free. Called
 // before costly work.
 void check_writable_folder(const std::filesystem::path& folder, int64_t bytes = 0);
+
+// Throws Error unless `output`, the value of `option`, is a file that may be written: not one of the `inputs` (by whatever path), not a
+// folder, in a folder that exists or can be made and written to. Called before the work, for --output and --json alike.
+void check_output(const std::filesystem::path& output, const std::vector<std::filesystem::path>& inputs, const char* option);
 
 }  // namespace draftsmith

@@ -81,6 +81,23 @@ TEST_F(Files, AnAbsentFileAFolderAndABlockedFolderAreNamed) {
   EXPECT_TRUE(fs::is_directory(folder / "new" / "deep"));
 }
 
+TEST_F(Files, AnOutputIsNeitherAnInputNorAFolder) {
+  write_file(folder / "in", "rows");
+  fs::create_symlink(folder / "in", folder / "link");
+  const auto refused = [&](const fs::path& output) {
+    return message_of([&] { check_output(output, {folder / "other", folder / "in"}, "--output"); });
+  };
+  EXPECT_CONTAINS(refused(folder / "in"), "is also read");
+  EXPECT_CONTAINS(refused(folder / "." / "in"), "is also read");
+  EXPECT_CONTAINS(refused(folder / "link"), "is also read");
+  EXPECT_CONTAINS(refused(folder), "--output " + folder.string() + ": is a folder");
+  EXPECT_CONTAINS(refused(folder / "in" / "deeper"), "cannot be made as a folder");
+  EXPECT_CONTAINS(refused(""), "a file name is needed");
+  EXPECT_EQ(refused(folder / "new" / "out"), "no error was thrown");
+  EXPECT_TRUE(fs::is_directory(folder / "new"));
+  EXPECT_EQ(read_file(folder / "in"), "rows");
+}
+
 TEST_F(Files, HashesAreThePublishedOnes) {
   // FIPS 180-4 example "abc"; the check value of CRC-32/ISO-HDLC.
   EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
