@@ -75,8 +75,10 @@ uint32_t crc32(uint32_t crc, const void* data, size_t bytes);
 // before costly work.
 void check_writable_folder(const std::filesystem::path& folder, int64_t bytes = 0);
 
-// Throws Error unless `output`, the value of `option`, is a file that may be written: not one of the `inputs` (by whatever path), not a
-// folder, in a folder that exists or can be made and written to. Called before the work, for --output and --json alike.
-void check_output(const std::filesystem::path& output, const std::vector<std::filesystem::path>& inputs, const char* option);
+// Throws Error unless `output`, the value of `option`, is a file that may be written: not one of the `inputs` (by
+// whatever path), not a folder, in a folder that exists or can be made and written to. Called before the work, for
+// --output and --json alike.
+void check_output(const std::filesystem::path& output, const std::vector<std::filesystem::path>& inputs,
+                  const char* option);
 
 }  // namespace draftsmith

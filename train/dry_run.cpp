@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <numeric>
-
 #include "export/format.h"
 #include "launch/log.h"
 #include "launch/summary.h"
@@ -19,15 +17,10 @@ DryRun dry_run(const TrainConfig& config) {
   if (!config.output.export_for.empty()) format(config.output.export_for).check(drafter, target, FloatType::kFloat32);
 
   DrafterConfig stand_in = drafter;
-  if (stand_in.mask_token < 0) stand_in.mask_token = target.vocab_size - 1;  // the data decides; the shapes do not
-  DraftVocabulary vocabulary;
-  if (drafter.vocabulary > 0) {
-    std::vector<int64_t> ids(static_cast<size_t>(drafter.vocabulary));
-    std::iota(ids.begin(), ids.end(), 0);
-    vocabulary = make_draft_vocabulary(ids, target.vocab_size);
-  }
+  if (stand_in.mask_token < 0) stand_in.mask_token = target.vocab_size - 1;  // the data decides
   const at::Tensor table = at::empty({target.vocab_size, target.hidden_size}, at::TensorOptions(at::kMeta));
-  run.tensors = make_drafter(stand_in, target, {table, table}, vocabulary, 0)->parameters();
+  // A reduced vocabulary takes rows of the target's head: no parameters of the drafter.
+  run.tensors = make_drafter(stand_in, target, {table, table}, {}, 0)->parameters();
   for (const auto& [name, tensor] : run.tensors) run.parameters += tensor.numel();
   return run;
 }

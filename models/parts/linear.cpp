@@ -137,7 +137,7 @@ std::vector<at::Tensor> batched_linear(const at::Tensor& x, const std::vector<at
   if (x.is_cuda()) return at::bmm(x, at::stack(weights).transpose(1, 2)).unbind(0);
   std::vector<at::Tensor> results;
   for (size_t group = 0; group < weights.size(); ++group)
-    results.push_back(linear(x[static_cast<int64_t>(group)], weights[group]));
+    results.push_back(draftsmith::linear(x[static_cast<int64_t>(group)], weights[group]));
   return results;
 }
 

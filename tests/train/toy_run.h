@@ -19,17 +19,18 @@ constexpr int64_t kRows = 24;
 // Rows of 20 to 31 tokens that count upward from a random start, the second half supervised; taps say what the token
 // is, so that there is something to learn.
 inline void write_store(const std::string& folder, const std::string& target_folder, int64_t rows = kRows,
-                        bool with_last = false, const std::string& corpus = "toy") {
+                        bool with_last = false, const std::string& corpus = "toy",
+                        const std::vector<int64_t>& taps = {0, 1}) {
   StoreIdentity identity;
   identity.target_hash = WeightFolder::open(target_folder).weight_hash();
   identity.target_name = "tiny";
   identity.corpus_id = corpus;
-  identity.taps = {0, 1};
+  identity.taps = taps;
   identity.hidden_size = tiny::kHidden;
   identity.with_last = with_last;
   FeatureStoreWriter writer(folder, identity, rows);
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  const at::Tensor codes = at::randn({tiny::kVocabulary, 2, tiny::kHidden}, generator);
+  const at::Tensor codes = at::randn({tiny::kVocabulary, static_cast<int64_t>(taps.size()), tiny::kHidden}, generator);
   for (int64_t row = 0; row < rows; ++row) {
     FeatureSample sample;
     sample.row = row;

@@ -364,7 +364,9 @@ TEST_F(Train, WrongInputIsRefusedWithTheRemedy) {
   refused("kind", {"drafter.kind=dflsh"}, {"did you mean `dflash`"});
   refused("format", {"output.export_for=zlba"}, {"zlba", "zlab", "llama.cpp"});
   refused("runtime", {"output.export_for=zlab", "drafter.vocabulary=50"}, {"vocabulary", "llama.cpp"});
-  refused("taps", {"drafter.taps=[0, 2]"}, {"holds taps [0, 1]", "capture"});
+  refused("last", {"drafter.taps=[0, 2]"}, {"last layer", "at most 1"});
+  toy::write_store(folder_ / "one-tap", folder_ / "target", toy::kRows, false, "toy", {0});
+  refused("taps", {"data.store=" + (folder_ / "one-tap"), "drafter.taps=[0, 1]"}, {"holds taps [0]", "capture"});
   refused("mask-eos", {"drafter.mask_token=257"}, {"eos_token_id"});
   refused("mask-used", {"drafter.mask_token=25"}, {"occurs", "masked"});
   refused("mask-outside", {"drafter.mask_token=264"}, {"outside the embedding table"});
