@@ -8,10 +8,9 @@
 namespace draftsmith {
 
 std::vector<int64_t> default_taps(int64_t target_layers, int64_t count) {
-  DS_CHECK(
-      target_layers >= 5 || count == 1,
-      "a target of {} layers has no room for {} evenly spaced taps between layer 1 and layers-3: state drafter.taps",
-      target_layers, count);
+  DS_CHECK(count == 1 || count <= target_layers - 3,
+           "a target of {} layers has no room for {} evenly spaced taps between layer 1 and layers-3: state the taps",
+           target_layers, count);
   if (count == 1) return {target_layers / 2};
   std::vector<int64_t> taps;
   for (int64_t i = 0; i < count; ++i) {
@@ -21,21 +20,20 @@ std::vector<int64_t> default_taps(int64_t target_layers, int64_t count) {
   return taps;
 }
 
-namespace {
-
-void check_taps(const std::vector<int64_t>& taps, int64_t target_layers) {
+void check_taps(const std::vector<int64_t>& taps, int64_t target_layers, const char* option) {
   for (size_t i = 0; i < taps.size(); ++i) {
-    DS_CHECK(taps[i] >= 0 && taps[i] < target_layers,
-             "drafter.taps: {} is no layer of the target, which has layers 0 to {}", taps[i], target_layers - 1);
+    DS_CHECK(taps[i] >= 0 && taps[i] < target_layers, "{}: {} is no layer of the target, which has layers 0 to {}",
+             option, taps[i], target_layers - 1);
     DS_CHECK(taps[i] != target_layers - 1,
-             "drafter.taps: {} is the target's last layer, whose state engines hand out before the final norm and "
-             "Transformers after "
-             "it; take at most {}",
-             taps[i], target_layers - 2);
-    DS_CHECK(i == 0 || taps[i] > taps[i - 1], "drafter.taps must ascend without repetition: {} follows {}", taps[i],
+             "{}: {} is the target's last layer, whose state engines hand out before the final norm and Transformers "
+             "after it; take at most {}",
+             option, taps[i], target_layers - 2);
+    DS_CHECK(i == 0 || taps[i] > taps[i - 1], "{}: taps must ascend without repetition: {} follows {}", option, taps[i],
              taps[i > 0 ? i - 1 : 0]);
   }
 }
+
+namespace {
 
 template <class T>
 void inherit(T& own, const T& from_target) {
@@ -48,8 +46,8 @@ DrafterConfig resolve_drafter(DrafterConfig config, const HfConfig& target) {
   DS_CHECK(config.layers >= 1, "drafter.layers is {}, at least 1 is needed", config.layers);
   DS_CHECK(config.block >= 2, "drafter.block is {}: a block is the anchor and at least one drafted token, so 2 or more",
            config.block);
-  if (config.taps.empty()) config.taps = default_taps(target.num_hidden_layers, 5);
-  check_taps(config.taps, target.num_hidden_layers);
+  if (config.taps.empty()) config.taps = default_taps(target.num_hidden_layers, config.layers);
+  check_taps(config.taps, target.num_hidden_layers, "drafter.taps");
 
   inherit(config.hidden_size, target.hidden_size);
   DS_CHECK(config.hidden_size == target.hidden_size,
@@ -110,8 +108,8 @@ DrafterConfig drafter_from_json(const nlohmann::json& json, const std::string& w
     DS_CHECK(json.contains(key), "{}: key `{}` is missing", where, key);
     try {
       json.at(key).get_to(value);
-    } catch (const nlohmann::json::exception& error) {
-      DS_FAIL("{}: key `{}` has another type: {}", where, key, error.what());
+    } catch (const nlohmann::json::exception&) {
+      DS_FAIL("{}: key `{}` is {}, which is of another type than draftsmith writes", where, key, json.at(key).dump());
     }
   };
   DS_CHECK(json.is_object(), "{}: a JSON object was expected", where);

@@ -85,7 +85,10 @@ ChatEncoder::ChatEncoder(const std::string& hf_folder, ChatOptions options)
     const ordered_json eos = config.value("eos_token_id", ordered_json());
     if (eos.is_number_integer()) ends_.insert(eos.get<int64_t>());
     if (eos.is_array()) {
-      for (const ordered_json& id : eos) ends_.insert(id.get<int64_t>());
+      for (const ordered_json& id : eos) {
+        DS_CHECK(id.is_number_integer(), "{}: eos_token_id holds {}, an id is needed", generation.string(), id.dump());
+        ends_.insert(id.get<int64_t>());
+      }
     }
   }
 }
@@ -196,10 +199,23 @@ void ChatEncoder::fit_to_generated(const MaskedText& masked, const Encoding& enc
   }
 }
 
+// The target never chose to end an answer that a limit cut: its end token, and white space behind it, is no label.
+void ChatEncoder::leave_out_end(const MaskedText& masked, const Encoding& encoding, Sample& sample) const {
+  size_t t = sample.mask.size();
+  const auto text_of = [&](size_t token) {
+    const auto [begin, end] = encoding.offsets[token];
+    return std::string_view(masked.text).substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  };
+  while (t > 0 && (!sample.mask[t - 1] || is_blank(text_of(t - 1)))) --t;
+  if (t == 0 || !(special_.contains(encoding.ids[t - 1]) || ends_.contains(encoding.ids[t - 1]))) return;
+  std::fill(sample.mask.begin() + static_cast<std::ptrdiff_t>(t) - 1, sample.mask.end(), 0);
+}
+
 std::vector<Sample> ChatEncoder::samples(const Conversation& conversation) const {
   const bool may_cut_think = !holds_empty_think(conversation.messages);
   std::vector<Sample> samples;
-  for (MaskedText& masked : masked_texts(conversation)) {
+  const std::vector<MaskedText> whole = masked_texts(conversation);
+  for (const MaskedText& masked : whole) {
     const Encoding encoding = tokenizer_.encode(masked.text);
     Sample sample;
     sample.row_id = conversation.id;
@@ -223,6 +239,7 @@ std::vector<Sample> ChatEncoder::samples(const Conversation& conversation) const
              "row {}: every token of the rendered text would be trained on, prompt included; the template renders the "
              "prompt as nothing",
              conversation.id);
+    if (conversation.cut && &masked == &whole.back()) leave_out_end(masked, encoding, sample);
     samples.push_back(std::move(sample));
   }
   return samples;

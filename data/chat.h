@@ -14,6 +14,7 @@
 //  fitted to what
 //     the model generates: the turn's end token belongs to it, white space after that and empty think blocks that the
 //     template put in do not.
+//  5. The end token of an answer that a limit cut (finish_reason "length") is not supervised.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +75,8 @@ class ChatEncoder {
                              const std::string& whole) const;
   void fit_to_generated(const MaskedText& masked, const Encoding& encoding, bool may_cut_think,
                         std::pair<size_t, size_t>& span) const;
+
+  void leave_out_end(const MaskedText& masked, const Encoding& encoding, Sample& sample) const;
 
   Tokenizer tokenizer_;
   ChatTemplate template_;

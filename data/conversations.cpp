@@ -227,6 +227,7 @@ void ConversationReader::convert(const JsonRow& raw, const std::string& source, 
   out.source = field(raw.value, {"source", "dataset"});
   if (out.source.empty()) out.source = source;
   out.category = field(raw.value, {"category"});
+  out.cut = field(raw.value, {"finish_reason"}) == "length";
   out.original_id = field(raw.value, {"id", "conversation_id", "question_id"});
   row.conversation = std::move(out);
 }

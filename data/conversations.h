@@ -2,8 +2,8 @@
 //
 // Understood: keys `messages` or `conversations`; messages {role, content} or ShareGPT's {from, value}; the usual role
 // aliases; content as text or as a list of text parts (joined by a newline, as vLLM does for templates that take text);
-// sibling keys `system`, `tools` (list or JSON text), `id`, `source`, `category`. Null keys are dropped. Arguments of
-// tool calls written as JSON text become objects, as serving engines hand them to templates.
+// sibling keys `system`, `tools` (list or JSON text), `id`, `source`, `category`, `finish_reason`. Null keys are
+// dropped. Arguments of tool calls written as JSON text become objects, as serving engines hand them to templates.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,8 @@ struct Conversation {
   nlohmann::ordered_json messages;  // [{role, content, ...}], roles system, developer, user, assistant, tool
   nlohmann::ordered_json tools;     // null or a list
   std::string original_id;          // the row's own id, may be empty
+  bool cut = false;                 // `finish_reason` says that a limit ended the last answer, not the model; no part
+                                    // of the id: two rows of one text are one conversation however each ended
 };
 
 // 32 hex digits over the messages and tools: the identity of a row everywhere in the program.

@@ -41,6 +41,15 @@ std::string index_hash(const CorpusOrigin& origin, const std::string& id, const 
 
 }  // namespace
 
+bool is_corpus(const std::string& path) {
+  try {
+    const H5File file = H5File::open(path);
+    return file.has_attribute("template_hash") && file.has("loss_mask");
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::string conversation_of(const std::string& row_id) {
   return row_id.substr(0, std::min<size_t>(row_id.size(), kIdDigits));
 }

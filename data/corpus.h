@@ -23,6 +23,9 @@ struct CorpusRow {
   std::vector<uint8_t> mask;  // 1: supervised; as long as tokens
 };
 
+// True when `path` is an HDF5 file that `prepare` wrote, whatever version: what `prepare` may replace.
+bool is_corpus(const std::string& path);
+
 // The conversation a row belongs to: its content id without the part's number. Split by this, not by row_id, so that
 // the samples of one conversation never end on both sides.
 std::string conversation_of(const std::string& row_id);

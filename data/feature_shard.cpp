@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "launch/check.h"
 #include "launch/file.h"
@@ -163,6 +164,21 @@ FeatureSample ShardReader::read(int64_t n, bool features) const {
   out.taps = taps.to(at::kFloat);
   if (last.defined()) out.last = last.to(at::kFloat);
   return out;
+}
+
+ShardReader open_shard(const std::string& folder, const ManifestShard& listed, const StoreIdentity& identity) {
+  const std::filesystem::path path = std::filesystem::path(folder) / listed.file;
+  DS_CHECK(std::filesystem::exists(path), "{}: shard {} (rows {} to {}) is absent", folder, listed.file,
+           listed.first_row, listed.first_row + listed.rows - 1);
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  DS_CHECK(bytes == listed.bytes, "{}: has {} bytes, {} were written; it was cut or changed", path.string(), bytes,
+           listed.bytes);
+  ShardReader reader(path.string(), identity);
+  const ShardIndex& index = reader.index();
+  DS_CHECK(index.first_row == listed.first_row && index.rows() == listed.rows && index.tokens() == listed.tokens &&
+               index.crc() == listed.index_crc,
+           "{}: its index is not the one that the manifest names: it is another shard, or was changed", path.string());
+  return reader;
 }
 
 }  // namespace draftsmith

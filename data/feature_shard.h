@@ -15,6 +15,7 @@
 
 #include "data/feature_store.h"
 #include "data/h5.h"
+#include "data/manifest.h"
 
 namespace draftsmith {
 
@@ -63,5 +64,9 @@ class ShardReader {
   std::optional<H5Dataset> tokens_, mask_, taps_, last_;
   ShardIndex index_;
 };
+
+// Opens a shard that the manifest of `folder` lists. Throws Error when it is absent, has another size, cannot be read
+// or has another index than was written: what reading refuses and what resuming captures again are the same.
+ShardReader open_shard(const std::string& folder, const ManifestShard& listed, const StoreIdentity& identity);
 
 }  // namespace draftsmith

@@ -1,7 +1,6 @@
 #include "data/feature_store.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <list>
 
 #include "data/feature_shard.h"
@@ -10,8 +9,6 @@
 #include "launch/log.h"
 
 namespace draftsmith {
-
-namespace fs = std::filesystem;
 
 struct FeatureStore::Impl {
   static constexpr size_t kOpenShards = 16;
@@ -29,33 +26,24 @@ struct FeatureStore::Impl {
     return static_cast<size_t>(after - manifest.shards.begin()) - 1;
   }
 
-  std::string path(size_t shard) const { return (fs::path(folder) / manifest.shards[shard].file).string(); }
-
   const ShardReader& reader(size_t shard) const {
     const auto found = std::find_if(open.begin(), open.end(), [&](const auto& entry) { return entry.first == shard; });
     if (found != open.end()) {
       open.splice(open.begin(), open, found);
     } else {
-      open.emplace_front(shard, ShardReader(path(shard), manifest.identity));
+      open.emplace_front(shard, open_shard(folder, manifest.shards[shard], manifest.identity));
       if (open.size() > kOpenShards) open.pop_back();
     }
     return open.front().second;
   }
 
   void load_index(size_t shard) {
-    const ManifestShard& listed = manifest.shards[shard];
-    const std::string remedy = "capture again with the same command: it makes what is missing";
-    DS_CHECK(fs::exists(path(shard)), "{}: shard {} (rows {} to {}) is absent; {}", folder, listed.file,
-             listed.first_row, listed.first_row + listed.rows - 1, remedy);
-    DS_CHECK(static_cast<int64_t>(fs::file_size(path(shard))) == listed.bytes,
-             "{}: has {} bytes, {} were written; it was cut or changed; {}", path(shard), fs::file_size(path(shard)),
-             listed.bytes, remedy);
-    const ShardIndex& index = reader(shard).index();
-    DS_CHECK(index.first_row == listed.first_row && index.rows() == listed.rows && index.tokens() == listed.tokens &&
-                 index.crc() == listed.index_crc,
-             "{}: its index is not the one that the manifest names; remove the file and capture again", path(shard));
-    indices.push_back(index);
-    tokens += index.tokens();
+    try {
+      indices.push_back(reader(shard).index());
+    } catch (const Error& error) {
+      DS_FAIL("{}\n       capture again with the same command: it makes what is missing", error.what());
+    }
+    tokens += indices.back().tokens();
   }
 };
 

@@ -64,10 +64,10 @@ class FeatureStore {
 // Writing, resumable: rows must come in corpus order; rows_done() says where to go on.
 class FeatureStoreWriter {
  public:
-  // Opens or continues `folder`. Throws Error when the folder holds a store of another identity (the differing field
+  // Opens or continues `folder`. Throws Error when the folder holds shards of another identity (the differing field
   // and both values are named), is non-empty without being a store, or is being written by another process. Parts left
-  // by a killed run are removed; from the first shard on that is absent or has another size than was written, shards
-  // are dropped with a warning and their rows are to be appended again.
+  // by a killed run are removed; from the first shard on that is absent or is not the one that was written (its size or
+  // its index differs), shards are dropped with a warning and their rows are to be appended again.
   FeatureStoreWriter(const std::string& folder, const StoreIdentity& identity, int64_t rows_total,
                      int64_t shard_bytes = int64_t{256} << 20);
   ~FeatureStoreWriter();

@@ -59,10 +59,12 @@ struct FeatureStoreWriter::Impl {
   std::optional<ShardWriter> shard;
   fs::path shard_path, shard_part;
 
-  // What an earlier run finished; everything else of its making is removed.
+  // What an earlier run finished; everything else of its making is removed. A store without a shard binds nothing: a
+  // run that failed before its first one, say by a damaged target, must not stand in the way of the mended one.
   void resume(const StoreIdentity& identity, int64_t rows_total) {
-    if (has_manifest(folder)) {
-      manifest = read_manifest(folder);
+    const bool store = has_manifest(folder);
+    if (store) manifest = read_manifest(folder);
+    if (!manifest.shards.empty()) {
       const std::string difference = identity_difference(manifest.identity, identity);
       DS_CHECK(difference.empty(),
                "{}: holds a store of something else\n       {}\n       choose another folder, or remove this one and "
@@ -74,9 +76,10 @@ struct FeatureStoreWriter::Impl {
     } else {
       for (const auto& entry : fs::directory_iterator(folder)) {
         const std::string name = entry.path().filename().string();
-        DS_CHECK(is_shard(name) || name.rfind("manifest.json.part-", 0) == 0,
+        DS_CHECK(store || is_shard(name) || name.rfind("manifest.json.part-", 0) == 0,
                  "{}: is not empty and is no feature store ({} is in it); choose another folder", folder, name);
       }
+      manifest = {};
       manifest.identity = identity;
       manifest.rows_total = rows_total;
       write_manifest(folder, manifest);
@@ -91,17 +94,15 @@ struct FeatureStoreWriter::Impl {
 
   void drop_damaged() {
     for (size_t i = 0; i < manifest.shards.size(); ++i) {
-      const ManifestShard& listed = manifest.shards[i];
-      const fs::path path = fs::path(folder) / listed.file;
-      std::error_code absent;
-      const auto bytes = fs::file_size(path, absent);
-      if (!absent && static_cast<int64_t>(bytes) == listed.bytes) continue;
-      warn("{}: {}; capturing goes on at row {}", path.string(), absent ? "is absent" : "was cut or changed",
-           listed.first_row);
-      manifest.shards.resize(i);
-      manifest.complete = false;
-      write_manifest(folder, manifest);
-      return;
+      try {
+        open_shard(folder, manifest.shards[i], manifest.identity);
+      } catch (const Error& error) {
+        warn("{}; capturing goes on at row {}", error.what(), manifest.shards[i].first_row);
+        manifest.shards.resize(i);
+        manifest.complete = false;
+        write_manifest(folder, manifest);
+        return;
+      }
     }
   }
 

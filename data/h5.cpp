@@ -160,7 +160,7 @@ void H5Dataset::transfer(int64_t first, int64_t count, void* memory, hid_t type,
   const herr_t status = writing ? H5Dwrite(handle_.get(), type, here.get(), disk.get(), H5P_DEFAULT, memory)
                                 : H5Dread(handle_.get(), type, here.get(), disk.get(), H5P_DEFAULT, memory);
   DS_CHECK(status >= 0, "{}: cannot {} rows [{}, {}): {}", where_, writing ? "write" : "read", first, first + count,
-           error_stack());
+           writing ? write_fault() : error_stack());
 }
 
 void H5Dataset::append(const void* values, H5Type type, int64_t count) {
@@ -169,7 +169,7 @@ void H5Dataset::append(const void* values, H5Type type, int64_t count) {
   grown[0] += static_cast<hsize_t>(count);
   quiet();
   DS_CHECK(H5Dset_extent(handle_.get(), grown.data()) >= 0, "{}: cannot grow to {} rows: {}", where_, grown[0],
-           error_stack());
+           write_fault());
   write(before[0], values, type, count);
 }
 
@@ -212,7 +212,7 @@ H5File H5File::create(const std::string& path) {
   const H5Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation.get(), false);  // of the root group: the same content gives the same bytes
   H5Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
-  DS_CHECK(file, "{}: cannot create the file: {}", path, error_stack());
+  DS_CHECK(file, "{}: cannot create the file: {}", path, write_fault());
   return {std::move(file), path};
 }
 
@@ -247,16 +247,18 @@ void H5File::create_strings(const std::string& name, const std::vector<std::stri
     bytes = std::max(bytes, value.size());
   }
   const H5Handle type = string_type(bytes);
-  H5Dataset made = create(name, H5Type::string, type.get(), static_cast<int64_t>(bytes), {}, chunk_rows, /*checksum=*/true);
+  H5Dataset made =
+      create(name, H5Type::string, type.get(), static_cast<int64_t>(bytes), {}, chunk_rows, /*checksum=*/true);
   std::string block(bytes * values.size(), '\0');
   for (size_t i = 0; i < values.size(); ++i) values[i].copy(block.data() + i * bytes, bytes);
   hsize_t rows = values.size();
-  DS_CHECK(H5Dset_extent(made.handle_.get(), &rows) >= 0, "{}: cannot grow to {} rows: {}", made.where(), rows, error_stack());
+  DS_CHECK(H5Dset_extent(made.handle_.get(), &rows) >= 0, "{}: cannot grow to {} rows: {}", made.where(), rows,
+           write_fault());
   made.transfer(0, static_cast<int64_t>(rows), block.data(), type.get(), /*writing=*/true);
 }
 
-H5Dataset H5File::create(const std::string& name, H5Type type, hid_t stored, int64_t stored_bytes, const std::vector<int64_t>& row_shape,
-                         int64_t chunk_rows, bool checksum) {
+H5Dataset H5File::create(const std::string& name, H5Type type, hid_t stored, int64_t stored_bytes,
+                         const std::vector<int64_t>& row_shape, int64_t chunk_rows, bool checksum) {
   const std::string where = where_ + ":" + name;
   DS_CHECK(chunk_rows > 0 && product(row_shape) > 0, "{}: chunk of {} rows of shape {} is empty", where, chunk_rows,
            shape_text(row_shape));
@@ -273,10 +275,9 @@ H5Dataset H5File::create(const std::string& name, H5Type type, hid_t stored, int
   const H5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
   const int64_t chunk_bytes = chunk_rows * product(row_shape) * stored_bytes;
   H5Pset_chunk_cache(access.get(), 521, static_cast<size_t>(std::max<int64_t>(2 * chunk_bytes, 1 << 20)), 1.0);
-  H5Handle made(
-      H5Dcreate2(handle_.get(), name.c_str(), stored, space.get(), H5P_DEFAULT, creation.get(), access.get()),
-      H5Dclose);
-  DS_CHECK(made, "{}: cannot create the dataset: {}", where, error_stack());
+  H5Handle made(H5Dcreate2(handle_.get(), name.c_str(), stored, space.get(), H5P_DEFAULT, creation.get(), access.get()),
+                H5Dclose);
+  DS_CHECK(made, "{}: cannot create the dataset: {}", where, write_fault());
   return {std::move(made), where, type};
 }
 
@@ -318,14 +319,14 @@ H5Dataset H5File::dataset(const std::string& name, H5Type type, const std::vecto
 
 void H5File::flush() {
   quiet();
-  DS_CHECK(H5Fflush(handle_.get(), H5F_SCOPE_LOCAL) >= 0, "{}: cannot write to disk: {}", where_, error_stack());
+  DS_CHECK(H5Fflush(handle_.get(), H5F_SCOPE_LOCAL) >= 0, "{}: cannot write to disk: {}", where_, write_fault());
 }
 
 void H5File::close() {
   flush();
   DS_CHECK(H5Fget_obj_count(handle_.get(), H5F_OBJ_DATASET | H5F_OBJ_ATTR | H5F_OBJ_LOCAL) == 0,
            "{}: closed while a dataset is still open", where_);
-  DS_CHECK(handle_.reset() >= 0, "{}: cannot finish the file: {}", where_, error_stack());
+  DS_CHECK(handle_.reset() >= 0, "{}: cannot finish the file: {}", where_, write_fault());
 }
 
 }  // namespace draftsmith

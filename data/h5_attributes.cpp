@@ -18,7 +18,8 @@ herr_t collect(unsigned, const H5E_error2_t* error, void* out) {
 namespace h5_internal {
 
 void quiet() {
-  // At exit HDF5 would close what is still open, and crashes on a file that could not be written to a full disk. Files are closed by their owners.
+  // At exit HDF5 would close what is still open, and crashes on a file that could not be written to a full disk. Files
+  // are closed by their owners.
   static const bool no_exit_handler = H5dont_atexit() >= 0;
   (void)no_exit_handler;
   thread_local const bool done = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
@@ -30,6 +31,15 @@ std::string error_stack() {
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, collect, &text);
   H5Eclear2(H5E_DEFAULT);
   return text.empty() ? "HDF5 gave no reason" : text;
+}
+
+std::string write_fault() {
+  const std::string stack = error_stack();
+  const std::string before = "error message = '";
+  const size_t begin = stack.find(before), from = begin + before.size();
+  const size_t end = begin == std::string::npos ? begin : stack.find('\'', from);
+  return (end == std::string::npos ? stack : stack.substr(from, end - from)) +
+         "\n       check the room on the disk and the permissions, then run the same command again";
 }
 
 H5Handle string_type(size_t bytes) {
@@ -73,13 +83,13 @@ bool H5Attributes::has_attribute(const std::string& name) const {
 void H5Attributes::write_scalar(const std::string& name, hid_t file, hid_t memory, const void* value) {
   if (has_attribute(name)) {
     DS_CHECK(H5Adelete(handle_.get(), name.c_str()) >= 0, "{}: cannot replace attribute \"{}\": {}", where_, name,
-             error_stack());
+             write_fault());
   }
   const H5Handle space(H5Screate(H5S_SCALAR), H5Sclose);
   const H5Handle attribute(H5Acreate2(handle_.get(), name.c_str(), file, space.get(), H5P_DEFAULT, H5P_DEFAULT),
                            H5Aclose);
   DS_CHECK(attribute && H5Awrite(attribute.get(), memory, value) >= 0, "{}: cannot write attribute \"{}\": {}", where_,
-           name, error_stack());
+           name, write_fault());
 }
 
 void H5Attributes::read_scalar(const std::string& name, H5T_class_t expected, hid_t memory, void* value) const {
@@ -113,7 +123,9 @@ std::string H5Attributes::string_attribute(const std::string& name) const {
   quiet();
   const H5Handle attribute(H5Aopen(handle_.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
   const H5Handle stored(attribute ? H5Aget_type(attribute.get()) : -1, H5Tclose);
-  const size_t bytes = stored && H5Tget_class(stored.get()) == H5T_STRING && H5Tis_variable_str(stored.get()) == 0 ? H5Tget_size(stored.get()) : 1;
+  const size_t bytes = stored && H5Tget_class(stored.get()) == H5T_STRING && H5Tis_variable_str(stored.get()) == 0
+                           ? H5Tget_size(stored.get())
+                           : 1;
   std::string value(bytes, '\0');
   const H5Handle type = string_type(bytes);
   read_scalar(name, H5T_STRING, type.get(), value.data());

@@ -16,8 +16,12 @@ void quiet();
 // The error stack from the API call down to the cause, as one line; empties the stack.
 std::string error_stack();
 
-// UTF-8 of `bytes` bytes at most, padded with NUL. Never of variable length: HDF5 1.10 keeps those in a heap without checksums, and a flipped byte
-// there can send it round in circles.
+// Why a write failed, and what to do: the operating system's words where the stack holds them ("No space left on
+// device"), else the stack. Empties it.
+std::string write_fault();
+
+// UTF-8 of `bytes` bytes at most, padded with NUL. Never of variable length: HDF5 1.10 keeps those in a heap without
+// checksums, and a flipped byte there can send it round in circles.
 H5Handle string_type(size_t bytes);
 
 }  // namespace draftsmith::h5_internal

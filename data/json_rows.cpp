@@ -44,6 +44,12 @@ Shape shape_of(std::string_view text) {
 
 }  // namespace
 
+std::string json_words(const nlohmann::json::exception& error) {
+  const std::string text = error.what();
+  const size_t end = text.find("] ");
+  return text.starts_with("[json.exception.") && end != std::string::npos ? text.substr(end + 2) : text;
+}
+
 JsonRows::JsonRows(const std::string& path) : path_(path), buffer_(1 << 20) {
   namespace fs = std::filesystem;
   DS_CHECK(fs::exists(path), "{}: no such file", path);
@@ -136,7 +142,7 @@ void JsonRows::parse(const std::string& text, JsonRow& row) const {
     row.value = nlohmann::ordered_json::parse(text);
   } catch (const nlohmann::ordered_json::exception& error) {
     row.problem = "not JSON";
-    row.detail = error.what();
+    row.detail = json_words(error);
   }
 }
 

@@ -12,6 +12,9 @@
 
 namespace draftsmith {
 
+// The parser's words without its own code in front ("[json.exception.parse_error.101] ").
+std::string json_words(const nlohmann::json::exception& error);
+
 struct JsonRow {
   nlohmann::ordered_json value;
   std::string problem;  // empty, or "not JSON" / "truncated JSON"

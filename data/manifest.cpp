@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "data/json_rows.h"
 #include "launch/check.h"
 #include "launch/file.h"
 
@@ -97,7 +98,7 @@ Manifest read_manifest(const std::string& folder) {
   try {
     out = from_json(json);
   } catch (const nlohmann::json::exception& error) {
-    DS_FAIL("{}: {}", path, error.what());
+    DS_FAIL("{}: {}", path, json_words(error));
   }
   int64_t next = 0;
   for (const ManifestShard& shard : out.shards) {

@@ -9,6 +9,7 @@
 
 #include "data/assignments.h"
 #include "data/corpus.h"
+#include "data/hf_files.h"
 #include "data/show.h"
 #include "launch/check.h"
 #include "launch/file.h"
@@ -21,7 +22,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kBatch = 512;  // rows rendered and tokenised at a time, in parallel
+constexpr int64_t kMost = 1 << 24;  // of --max-length and --show; a number beyond 64 bits is read as the largest one
+constexpr size_t kBatch = 512;      // rows rendered and tokenised at a time, in parallel
 
 // What became of one row after rendering; `error` is a failure of the whole command.
 struct Encoded {
@@ -55,7 +57,8 @@ std::vector<Encoded> encode_rows(const ChatEncoder& encoder, const std::vector<C
 
 // Counts of the run beyond rows kept and dropped.
 struct Figures {
-  int64_t samples = 0, tokens = 0, supervised = 0, turns = 0, thinking_blocks = 0, cut = 0, lost_to_cut = 0;
+  int64_t samples = 0, tokens = 0, supervised = 0, turns = 0, thinking_blocks = 0, cut = 0, lost_to_cut = 0,
+          unfinished = 0;
   std::map<std::string, int64_t> by_source;
 };
 
@@ -93,6 +96,7 @@ class Preparation {
     if (kept > 0) {
       ++summary_.rows_kept;
       ++figures_.by_source[row.source];
+      figures_.unfinished += row.cut ? 1 : 0;
       return;
     }
     const bool any = std::any_of(result.samples.begin(), result.samples.end(),
@@ -187,6 +191,10 @@ class Preparation {
       say("cut", "{} samples to {} tokens; {} more had nothing supervised left and were dropped", with_commas(f.cut),
           with_commas(options_.max_length), with_commas(f.lost_to_cut));
     }
+    if (f.unfinished > 0) {
+      say("", "{} rows hold an answer that a limit cut (finish_reason length): its end token is not supervised",
+          with_commas(f.unfinished));
+    }
     if (f.by_source.size() > 1) {
       std::string text;
       for (const auto& [source, rows] : f.by_source)
@@ -204,6 +212,7 @@ class Preparation {
     summary_.facts["thinking_blocks"] = f.thinking_blocks;
     summary_.facts["samples_cut"] = f.cut;
     summary_.facts["samples_lost_to_cut"] = f.lost_to_cut;
+    summary_.facts["rows_cut_in_generation"] = f.unfinished;
     summary_.facts["rows_by_source"] = f.by_source;
     summary_.facts["tokenizer_hash"] = encoder_.tokenizer().hash();
     summary_.facts["template_hash"] = encoder_.chat_template().hash();
@@ -220,14 +229,32 @@ class Preparation {
   int64_t shown_ = 0;
 };
 
+// What the command may write, looked at before it reads.
+void check_outputs(const PrepareOptions& options) {
+  std::vector<std::filesystem::path> inputs = hf_files(options.target);
+  inputs.insert(inputs.end(), options.inputs.begin(), options.inputs.end());
+  check_output(options.output, inputs, "--output");
+  if (std::filesystem::exists(options.output)) {
+    DS_CHECK(is_corpus(options.output),
+             "--output {}: a file of that name is there and is no corpus that can be read, so that it is not replaced\n"
+             "       name another file, or remove that one",
+             options.output);
+    say("replaces", "{}, a corpus, once the new one is whole", options.output);
+  }
+  if (options.json.empty()) return;
+  inputs.emplace_back(options.output);
+  check_output(options.json, inputs, "--json");
+}
+
 }  // namespace
 
 Summary prepare(const PrepareOptions& options) {
   DS_CHECK(options.max_length > 1, "--max-length {}: at least 2 tokens are needed", options.max_length);
   DS_CHECK(options.max_drop_fraction >= 0 && options.max_drop_fraction <= 1, "--max-drop-fraction {}: must lie in 0..1",
            options.max_drop_fraction);
+  check_date(options.chat.date);
+  check_outputs(options);
   ConversationReader reader(options.inputs, options.read);
-  check_writable_folder(std::filesystem::path(options.output).parent_path());
   const ChatEncoder encoder(options.target, options.chat);
   say("target", "{}  vocabulary {}  tokenizer {}  template {}{}", options.target, encoder.tokenizer().size(),
       encoder.tokenizer().hash().substr(0, 6), encoder.chat_template().hash().substr(0, 6),
@@ -261,7 +288,7 @@ Summary prepare(const PrepareOptions& options) {
 void add_prepare_command(CLI::App& app) {
   struct Arguments {
     PrepareOptions options;
-    std::string mask = "generated", json;
+    std::string mask = "generated";
     std::vector<std::string> role_map, variables;
   };
   auto arguments = std::make_shared<Arguments>();
@@ -276,6 +303,7 @@ void add_prepare_command(CLI::App& app) {
   command->add_option("--input", options.inputs, "JSON Lines files, or files with one JSON array")->required();
   command->add_option("--output", options.output, "the corpus to write")->required();
   command->add_option("--max-length", options.max_length, "tokens of a sample; longer ones are cut")
+      ->check(CLI::Range(int64_t{2}, kMost))
       ->capture_default_str();
   command->add_option("--max-drop-fraction", options.max_drop_fraction, "fail when more of the rows are dropped")
       ->capture_default_str();
@@ -285,13 +313,14 @@ void add_prepare_command(CLI::App& app) {
       ->check(CLI::IsMember({"generated", "template"}))
       ->capture_default_str();
   command->add_option("--show", options.show, "print this many samples, supervised text marked, tokens separated")
+      ->check(CLI::Range(int64_t{0}, kMost))
       ->capture_default_str();
   command->add_option("--role-map", arguments->role_map,
                       "name=role for roles that are not known; role drop leaves such rows out");
   command->add_option("--template-variable", arguments->variables,
                       "name=value given to the chat template as in serving, e.g. enable_thinking=false");
   command->add_option("--date", options.chat.date, "2025-01-31: for templates that print the date");
-  command->add_option("--json", arguments->json, "write the summary to this file as JSON");
+  command->add_option("--json", options.json, "write the summary to this file as JSON");
   command->callback([arguments] {
     require_single_rank("prepare");
     PrepareOptions& options = arguments->options;
@@ -299,7 +328,7 @@ void add_prepare_command(CLI::App& app) {
     options.chat.variables = template_variables(arguments->variables);
     options.chat.mask = arguments->mask == "template" ? MaskMode::as_template : MaskMode::generated;
     Summary summary = prepare(options);
-    summary.json_file = arguments->json;
+    summary.json_file = options.json;
     summary.finish();
   });
 }

@@ -21,11 +21,13 @@ struct PrepareOptions {
   int64_t max_length = 2048;        // tokens; longer samples are cut at the end
   double max_drop_fraction = 0.5;   // more dropped rows than this fail the command
   int64_t show = 0;                 // samples printed with their supervised text marked
+  std::string json;                 // the summary goes there too; empty: nowhere
   ReadOptions read;
   ChatOptions chat;
 };
 
-// Throws Error when nothing, or less than 1 - max_drop_fraction, survives; the corpus is then not written.
+// Throws Error when nothing, or less than 1 - max_drop_fraction, survives; the corpus is then not written. A corpus at
+// `output` is replaced by a whole one only, a file of another kind never.
 Summary prepare(const PrepareOptions& options);
 
 void add_prepare_command(CLI::App& app);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "data/json_rows.h"
 #include "data/mapped_file.h"
 #include "launch/check.h"
 #include "launch/file.h"
@@ -69,7 +70,7 @@ json parse_header(const std::string& path, std::string_view text) {
     return json::parse(text, watch);
   } catch (const json::exception& error) {
     DS_FAIL("{}: the header of {} bytes is not JSON: {}; the file is damaged or is not safetensors", path, text.size(),
-            error.what());
+            json_words(error));
   }
 }
 

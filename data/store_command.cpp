@@ -3,11 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "data/manifest.h"
 #include "launch/check.h"
+#include "launch/file.h"
 #include "launch/log.h"
 #include "launch/ranks.h"
 #include "launch/summary.h"
@@ -53,6 +55,17 @@ Summary describe(const Manifest& store, const std::string& command, const StoreO
   return summary;
 }
 
+// Neither the manifest nor a shard is replaced by the summary.
+void check_json_output(const StoreOptions& options) {
+  if (options.json.empty()) return;
+  std::vector<std::filesystem::path> inputs;
+  std::error_code unreadable;  // such a folder is no store, and is named as that
+  for (const auto& entry : std::filesystem::directory_iterator(options.folder, unreadable)) {
+    if (entry.path().extension() == ".h5" || entry.path().filename() == "manifest.json") inputs.push_back(entry.path());
+  }
+  check_output(options.json, inputs, "--json");
+}
+
 void inform(const StoreOptions& options) {
   FeatureStore::open(options.folder, /*whole=*/false);  // the shards are there, and are those of the manifest
   describe(read_manifest(options.folder), "store info", options).finish();
@@ -86,8 +99,9 @@ void add_store_command(CLI::App& app) {
     command->add_option("folder", options->folder, "folder of the feature store")->required();
     command->add_option("--json", options->json, "also write the summary to this file");
     command->footer(fmt::format("Example:\n  draftsmith store {} features", name));
-    command->callback([name, run] {
+    command->callback([name, options, run] {
       require_single_rank(fmt::format("store {}", name));
+      check_json_output(*options);
       run();
     });
   };

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "data/json_rows.h"
 #include "data/text/text_abi.h"
 #include "launch/file.h"
 
@@ -30,7 +31,7 @@ ordered_json read_json(const fs::path& path) {
   try {
     return ordered_json::parse(read_file(path));
   } catch (const ordered_json::parse_error& error) {
-    DS_FAIL("{}: not valid JSON at byte {}: {}", path.string(), error.byte, error.what());
+    DS_FAIL("{}: not valid JSON at byte {}: {}", path.string(), error.byte, json_words(error));
   }
 }
 
@@ -213,7 +214,7 @@ Rendered ChatTemplate::render(const ordered_json& messages, const RenderOptions&
     messages_text = messages.dump();
     context_text = context.dump();
   } catch (const ordered_json::type_error& error) {
-    throw TemplateError(fmt::format("{}: a text is not valid UTF-8 ({})", handle_->path, error.what()));
+    throw TemplateError(fmt::format("{}: a text is not valid UTF-8 ({})", handle_->path, json_words(error)));
   }
   ds_render out{};
   Bytes error;

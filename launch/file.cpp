@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "launch/check.h"
+#include "launch/log.h"
 
 namespace draftsmith {
 namespace {
@@ -165,6 +166,12 @@ uint32_t crc32(uint32_t crc, const void* data, size_t bytes) {
 void check_writable_folder(const fs::path& folder, int64_t bytes) {
   const fs::path where = folder.empty() ? fs::path(".") : folder;
   std::error_code error;
+  fs::path existing = fs::absolute(where);
+  while (!fs::exists(existing, error) && existing.has_relative_path()) existing = existing.parent_path();
+  const auto space = fs::space(existing, error);
+  DS_CHECK(error || static_cast<int64_t>(space.available) >= bytes,
+           "{}: {} are needed and {} are free; free some space or choose another folder", where.string(),
+           short_bytes(static_cast<double>(bytes)), short_bytes(static_cast<double>(space.available)));
   fs::create_directories(where, error);
   DS_CHECK(!error && fs::is_directory(where), "{}: cannot be made as a folder: {}", where.string(),
            error ? error.message() : "a file of that name is in the way");
@@ -174,10 +181,6 @@ void check_writable_folder(const fs::path& folder, int64_t bytes) {
            std::strerror(errno));
   ::close(fd);
   ::unlink(probe.c_str());
-  const auto space = fs::space(where, error);
-  DS_CHECK(error || static_cast<int64_t>(space.available) >= bytes,
-           "{}: {:.2f} GiB are needed and {:.2f} GiB are free; free some space or choose another folder",
-           where.string(), static_cast<double>(bytes) / (1 << 30), static_cast<double>(space.available) / (1 << 30));
 }
 
 void check_output(const fs::path& output, const std::vector<fs::path>& inputs, const char* option) {

@@ -71,8 +71,8 @@ std::string sha256_file(const std::filesystem::path& path);
 // CRC-32 (zlib's polynomial) continued from `crc`; start with 0.
 uint32_t crc32(uint32_t crc, const void* data, size_t bytes);
 
-// Throws Error unless `folder` exists or can be made, can be written to, and its file system has `bytes` free. Called
-// before costly work.
+// Throws Error unless the file system of `folder` has `bytes` free, and `folder` exists or can be made and can be
+// written to. Called before costly work; where room is short nothing is made.
 void check_writable_folder(const std::filesystem::path& folder, int64_t bytes = 0);
 
 // Throws Error unless `output`, the value of `option`, is a file that may be written: not one of the `inputs` (by

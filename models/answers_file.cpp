@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "data/json_rows.h"
 #include "launch/check.h"
 #include "launch/file.h"
 
@@ -18,8 +19,15 @@ namespace fs = std::filesystem;
 
 constexpr int kFormat = 1;
 
+// For an output that another run of this program made, as its state says: nobody's only copy.
 std::string remedy(const fs::path& path) {
   return fmt::format("give another --output, or begin anew:  rm -f {0} {0}.part {0}.state.json", path.string());
+}
+
+int64_t prompts_of(const std::vector<AnswersGroup>& groups) {
+  int64_t prompts = 0;
+  for (const AnswersGroup& group : groups) prompts += group.prompts;
+  return prompts;
 }
 
 nlohmann::ordered_json to_json(const AnswersGroup& group) {
@@ -56,10 +64,11 @@ AnswersFile::AnswersFile(fs::path path, nlohmann::ordered_json settings, std::ve
       state_(path_.string() + ".state.json"),
       settings_(std::move(settings)),
       groups_(std::move(groups)) {
-  check_writable_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+  check_writable_folder(path_.parent_path());
+  const char* const another = "give another --output";  // what a person put there is not for this program to remove
   const bool whole = fs::exists(path_), part = fs::exists(part_);
   DS_CHECK(!whole || !part, "both {} and {} exist: one of them is not of this run\n       {}", path_.string(),
-           part_.string(), remedy(path_));
+           part_.string(), another);
   if (fs::exists(state_)) {
     nlohmann::json state;
     try {
@@ -68,23 +77,20 @@ AnswersFile::AnswersFile(fs::path path, nlohmann::ordered_json settings, std::ve
                state_.string(), state.at("format").dump(), kFormat, remedy(path_));
       read_state(state);
     } catch (const nlohmann::json::exception& error) {
-      DS_FAIL("{}: not the state of a run ({})\n       {}", state_.string(), error.what(), remedy(path_));
+      DS_FAIL("{}: not the state of a run ({})\n       {}", state_.string(), json_words(error), another);
     }
-  } else {
-    DS_CHECK(!whole && !part, "{} exists, but there is no {} that says how it was made\n       {}",
-             (whole ? path_ : part_).string(), state_.string(), remedy(path_));
   }
+  const fs::path& file = whole ? path_ : part_;
+  const bool stated = fs::exists(state_) && (part || !done_.empty() || redone_ > 0);
+  DS_CHECK(stated || !fs::exists(file) || fs::file_size(file) == 0,
+           "{} exists, but no {} says how it was made\n       {}", file.string(), state_.string(), another);
   DS_CHECK(whole || part || done_.empty(), "{} says that {} groups are finished, but {} is not there\n       {}",
            state_.string(), done_.size(), part_.string(), remedy(path_));
-  if (whole && done_.size() == groups_.size() && redone_ == 0) {
-    fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-  } else {
-    if ((!whole && !part) || redone_ > 0) write_state();  // before bytes are cut off that the old one speaks of
-    if (whole) commit_file(path_, part_);
-    fd_ = ::open(part_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  }
+  fd_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   DS_CHECK(fd_ >= 0, "{}: cannot be opened: {}", path_.string(), std::strerror(errno));
   DS_CHECK(::flock(fd_, LOCK_EX | LOCK_NB) == 0, "{}: another process is writing it", path_.string());
+  if (done_.empty() || redone_ > 0) write_state();  // before bytes are cut off that the old one speaks of
+  if (whole && (done_.size() < groups_.size() || redone_ > 0)) commit_file(path_, part_);
   cut_torn_end();
 }
 
@@ -92,27 +98,45 @@ AnswersFile::~AnswersFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void AnswersFile::read_state(const nlohmann::json& state) {
-  const nlohmann::json ours = settings_, theirs = state.at("settings");
+std::vector<fs::path> AnswersFile::paths(const fs::path& output) {
+  return {output, output.string() + ".part", output.string() + ".state.json"};
+}
+
+// Takes over the groups that are this run's too; what else differs, "" when nothing.
+std::string AnswersFile::difference(const nlohmann::json& settings, const std::vector<AnswersGroup>& theirs) {
+  const nlohmann::json ours = settings_;
   for (const auto& [key, value] : ours.items()) {
-    const std::string theirs_text = theirs.contains(key) ? theirs.at(key).dump() : "not set";
-    DS_CHECK(theirs_text == value.dump(), "{} was made with {} {}, this run has {}\n       {}", path_.string(), key,
-             theirs_text, value.dump(), remedy(path_));
+    const std::string text = settings.contains(key) ? settings.at(key).dump() : "not set";
+    if (text != value.dump()) return fmt::format("with {} {}, this run has {}", key, text, value.dump());
   }
-  for (const auto& json : state.at("groups")) {
-    const AnswersGroup group = group_from_json(json);
+  for (const AnswersGroup& group : theirs) {
     const size_t i = done_.size();
-    // A short last group may have grown since; anything else means other prompts.
-    const bool last = i + 1 == state.at("groups").size();
     if (i < groups_.size() && groups_[i].ids == group.ids) {
       done_.push_back(group);
       continue;
     }
-    DS_CHECK(last && i < groups_.size() && groups_[i].prompts > group.prompts,
-             "{} was made from other prompts: its group {} of {} prompts is not the same as this run's\n       {}",
-             path_.string(), i + 1, group.prompts, remedy(path_));
+    // A short last group may have grown since; anything else means other prompts.
+    if (i + 1 < theirs.size() || i >= groups_.size() || groups_[i].prompts <= group.prompts) {
+      return fmt::format("from other prompts: its group {} of {} prompts is not the same as this run's", i + 1,
+                         group.prompts);
+    }
     redone_ = group.prompts;
   }
+  return "";
+}
+
+void AnswersFile::read_state(const nlohmann::json& state) {
+  std::vector<AnswersGroup> theirs;
+  int64_t kept = 0;
+  for (const auto& json : state.at("groups")) {
+    theirs.push_back(group_from_json(json));
+    kept += theirs.back().kept;
+  }
+  const std::string other = difference(state.at("settings"), theirs);
+  if (other.empty()) return;
+  DS_CHECK(kept == 0, "{} was made {}\n       {}", path_.string(), other, remedy(path_));
+  done_.clear();
+  redone_ = 0;
 }
 
 void AnswersFile::cut_torn_end() {
@@ -122,14 +146,16 @@ void AnswersFile::cut_torn_end() {
   for (int64_t at = 0; at < bytes;) {
     const auto wanted = static_cast<size_t>(std::min<int64_t>(bytes - at, static_cast<int64_t>(buffer.size())));
     const ssize_t got = ::pread(fd_, buffer.data(), wanted, at);
-    DS_CHECK(got > 0, "{} has {} bytes, its state says {}: it was cut or changed after it was written\n       {}",
-             path_.string(), at, bytes, remedy(path_));
+    DS_CHECK(got > 0,
+             "{} has {} bytes, its state says {}: it was cut or changed after it was written\n       give another "
+             "--output",
+             path_.string(), at, bytes);
     crc = crc32(crc, buffer.data(), static_cast<size_t>(got));
     at += got;
   }
   DS_CHECK(done_.empty() || crc == done_.back().crc,
-           "{}: its bytes are not those that were written: it was changed since\n       {}", path_.string(),
-           remedy(path_));
+           "{}: its bytes are not those that were written: it was changed since\n       give another --output",
+           path_.string());
   DS_CHECK(::ftruncate(fd_, bytes) == 0, "{}: cannot be cut to its {} good bytes: {}", path_.string(), bytes,
            std::strerror(errno));
 }
@@ -144,8 +170,7 @@ void AnswersFile::append(const std::string& lines, AnswersGroup counts) {
     DS_CHECK(wrote > 0,
              "{}: cannot be written: {}\n       {} of {} prompts are answered and kept; make room and run the same "
              "command again",
-             part_.string(), std::strerror(errno), done_.size() * static_cast<size_t>(groups_.front().prompts),
-             groups_.size() * static_cast<size_t>(groups_.front().prompts));
+             part_.string(), std::strerror(errno), prompts_of(done_), prompts_of(groups_));
     sent += static_cast<size_t>(wrote);
     at += wrote;
   }

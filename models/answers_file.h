@@ -30,11 +30,14 @@ class AnswersFile {
   // `settings`: everything that decides the bytes. `groups`: prompts and ids of every group of this run, in order.
   // Continues what is there. Throws Error, before anything is written, when the file was made with other settings (the
   // setting is named with both values) or from other prompts, was changed by somebody else, or has no state beside it;
-  // and when another process writes it.
+  // and when another process writes it. A former run without one line written binds nothing: this one begins anew.
   AnswersFile(std::filesystem::path path, nlohmann::ordered_json settings, std::vector<AnswersGroup> groups);
   ~AnswersFile();
   AnswersFile(const AnswersFile&) = delete;
   AnswersFile& operator=(const AnswersFile&) = delete;
+
+  // The files that a run with this output writes.
+  static std::vector<std::filesystem::path> paths(const std::filesystem::path& output);
 
   // The finished groups, with their counts.
   const std::vector<AnswersGroup>& done() const { return done_; }
@@ -48,6 +51,7 @@ class AnswersFile {
 
  private:
   void read_state(const nlohmann::json& state);
+  std::string difference(const nlohmann::json& settings, const std::vector<AnswersGroup>& theirs);
   void cut_torn_end();
   void write_state() const;
 

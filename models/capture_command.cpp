@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "configs/train_config.h"
+#include "data/hf_files.h"
+#include "data/manifest.h"
 #include "data/safetensors.h"
 #include "data/text.h"
 #include "launch/check.h"
@@ -39,22 +41,37 @@ std::vector<int64_t> choose_taps(const CaptureCommand& options, const HfConfig& 
            "say which taps to capture in one way: --config RECIPE (those its drafter reads), --taps 1,8,15, or "
            "--drafter-layers N");
   DS_CHECK(options.assignments.empty() || !options.config.empty(), "--set changes a recipe, and --config names none");
-  std::vector<int64_t> taps = options.taps;
-  if (options.drafter_layers > 0) taps = default_taps(target.num_hidden_layers, options.drafter_layers);
+  if (!options.taps.empty()) {
+    check_taps(options.taps, target.num_hidden_layers, "--taps");
+    return options.taps;
+  }
+  TrainConfig recipe;
+  if (options.drafter_layers > 0) recipe.drafter.layers = options.drafter_layers;
   if (!options.config.empty()) {
     ConfigReader reader(options.config);
     for (const std::string& assignment : options.assignments) reader.set(assignment);
-    TrainConfig recipe;
     describe(reader, recipe);
     reader.finish();
-    taps = resolve_drafter(recipe.drafter, target).taps;
   }
-  for (size_t i = 0; i < taps.size(); ++i) {
-    DS_CHECK(taps[i] >= 0 && taps[i] < target.num_hidden_layers, "tap {} is outside the target's layers 0..{}", taps[i],
-             target.num_hidden_layers - 1);
-    DS_CHECK(i == 0 || taps[i] > taps[i - 1], "taps must ascend, and {} follows {}", taps[i], taps[i - 1]);
+  return resolve_drafter(recipe.drafter, target).taps;
+}
+
+void check_json_output(const CaptureCommand& options) {
+  if (options.json.empty()) return;
+  std::vector<std::filesystem::path> inputs = hf_files(options.target);
+  inputs.emplace_back(options.corpus);
+  if (!options.config.empty()) inputs.emplace_back(options.config);
+  check_output(options.json, inputs, "--json");
+}
+
+// Tokens whose features a former run has stored.
+int64_t stored_tokens(const std::string& folder) {
+  if (!has_manifest(folder)) return 0;
+  int64_t tokens = 0;
+  for (const ManifestShard& shard : read_manifest(folder).shards) {
+    if (std::filesystem::exists(std::filesystem::path(folder) / shard.file)) tokens += shard.tokens;
   }
-  return taps;
+  return tokens;
 }
 
 // What every row must satisfy; the number of tokens of all.
@@ -79,6 +96,8 @@ void say_taps(const std::vector<int64_t>& taps, bool last) {
 
 void capture(CaptureCommand& options) {
   require_single_rank("capture");
+  check_writable_folder(std::filesystem::path(options.output).parent_path());
+  check_json_output(options);
   const at::Device device = use_device(options.device);
 
   // Everything that can be wrong is looked at before the target is loaded.
@@ -100,12 +119,15 @@ void capture(CaptureCommand& options) {
   identity.dtype = options.dtype;
   identity.with_last = options.capture.last;
 
+  const int64_t states = static_cast<int64_t>(identity.taps.size()) + (identity.with_last ? 1 : 0);
+  const int64_t per_token = states * config.hidden_size * (identity.dtype == "bfloat16" ? 2 : 4);
+  const int64_t missing = std::max<int64_t>(0, tokens - stored_tokens(options.output)) * per_token;
+  check_writable_folder(options.output, missing + missing / 50);
+
   FeatureStoreWriter writer(options.output, identity, corpus.rows(), options.shard_bytes);
   const int64_t done = writer.rows_done();
   int64_t tokens_done = 0;
   for (int64_t row = 0; row < done; ++row) tokens_done += corpus.length(row);
-  const int64_t states = static_cast<int64_t>(identity.taps.size()) + (identity.with_last ? 1 : 0);
-  const int64_t per_token = states * config.hidden_size * (identity.dtype == "bfloat16" ? 2 : 4);
   const int64_t left = (tokens - tokens_done) * per_token;
   say("target", "{}  weights {}", options.target, identity.target_hash.substr(0, 8));
   say("corpus", "{}  {} rows, {} tokens", options.corpus, with_commas(corpus.rows()), with_commas(tokens));
@@ -113,7 +135,6 @@ void capture(CaptureCommand& options) {
   say("disk", "{} a token: {} in all, {} to write, {} free", short_bytes(static_cast<double>(per_token)),
       short_bytes(static_cast<double>(tokens * per_token)), short_bytes(static_cast<double>(left)),
       short_bytes(static_cast<double>(std::filesystem::space(options.output).available)));
-  check_writable_folder(options.output, left + left / 50);
   if (done > 0) say("resumed", "{} rows are captured already", with_commas(done));
 
   double seconds = 0;
@@ -162,7 +183,9 @@ void add_capture_command(CLI::App& app) {
       ->check(CLI::ExistingFile);
   command->add_option("--set", o.assignments, "section.key=value, changes the recipe");
   command->add_option("--taps", o.taps, "tap ids: l is the residual stream after 0-based layer l")->delimiter(',');
-  command->add_option("--drafter-layers", o.drafter_layers, "the default taps of a drafter with so many layers")
+  command
+      ->add_option("--drafter-layers", o.drafter_layers,
+                   "the default taps of a drafter with so many layers, one for each")
       ->check(CLI::Range(1, 64));
   command->add_option("--dtype", o.dtype, "of the features on disk")
       ->check(CLI::IsMember({"float32", "bfloat16"}))

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "data/assignments.h"
+#include "data/hf_files.h"
 #include "data/safetensors.h"
 #include "data/sampler.h"
 #include "launch/check.h"
@@ -22,6 +23,9 @@ namespace draftsmith {
 
 namespace {
 
+// Of --limit and --seed: a number beyond 64 bits is read as the largest one, and so is found.
+constexpr int64_t kMost = int64_t{1} << 62;
+
 struct GenerateOptions {
   std::string target, output, json;
   PromptOptions prompts;
@@ -33,9 +37,22 @@ struct GenerateOptions {
   DeviceOptions device;
 };
 
-void read_assignments(GenerateOptions& options) {
+// Values that no run can follow, and outputs that cannot be written or would replace an input: before any work.
+void check_options(GenerateOptions& options) {
   options.prompts.render.variables = template_variables(options.variables);
   options.prompts.read.role_map = role_map(options.roles);
+  check_sampling(options.sampling);
+  DS_CHECK(options.sampling.temperature > 0 || (options.sampling.top_k == 0 && options.sampling.top_p == 1),
+           "--top-k and --top-p have no effect at temperature 0: leave them out, or give --temperature");
+  DS_CHECK(options.max_drop_fraction >= 0 && options.max_drop_fraction <= 1, "--max-drop-fraction {}: must lie in 0..1",
+           options.max_drop_fraction);
+  std::vector<std::filesystem::path> files = hf_files(options.target);
+  files.insert(files.end(), options.prompts.files.begin(), options.prompts.files.end());
+  const std::vector<std::filesystem::path> written = AnswersFile::paths(options.output);
+  for (const std::filesystem::path& path : written) check_output(path, files, "--output");
+  if (options.json.empty()) return;
+  files.insert(files.end(), written.begin(), written.end());
+  check_output(options.json, files, "--json");
 }
 
 // Prompts of each group: consecutive rows, so that groups depend on nothing but the input and --batch.
@@ -101,12 +118,16 @@ std::string answer_group(const Target& target, const Tokenizer& tokenizer, const
   return lines;
 }
 
+// Rows that cannot be used; those that were left out on purpose, or said again, are none of them.
 void check_drops(const Summary& summary, double most) {
-  int64_t dropped = summary.rows_dropped();
-  if (const auto chosen = summary.dropped.find("beyond --limit"); chosen != summary.dropped.end())
-    dropped -= chosen->second;
-  DS_CHECK(static_cast<double>(dropped) <= most * static_cast<double>(summary.rows_in),
-           "{} is more than --max-drop-fraction {} allows; mend the rows or allow more", summary.rows_line(), most);
+  int64_t unusable = summary.rows_dropped();
+  for (const char* reason : {"beyond --limit", "duplicate"}) {
+    if (const auto found = summary.dropped.find(reason); found != summary.dropped.end()) unusable -= found->second;
+  }
+  DS_CHECK(static_cast<double>(unusable) <= most * static_cast<double>(summary.rows_in),
+           "{} rows of the prompts cannot be used, more than --max-drop-fraction {} allows; kept are {}\n       mend "
+           "the rows, or allow more",
+           unusable, most, summary.rows_line());
 }
 
 void finish_summary(Summary& summary, const AnswersFile& file, const GenerateOptions& options, int64_t replaced,
@@ -140,7 +161,7 @@ void finish_summary(Summary& summary, const AnswersFile& file, const GenerateOpt
 
 void generate(GenerateOptions& options) {
   require_single_rank("generate");
-  read_assignments(options);
+  check_options(options);
   const at::Device device = use_device(options.device);
 
   // Everything that can be wrong is looked at before the target is loaded.
@@ -152,6 +173,7 @@ void generate(GenerateOptions& options) {
   summary.command = "generate";
   summary.json_file = options.json;
   const GeneratePrompts prompts = read_prompts(options.prompts, tokenizer, chat, config, summary);
+  summary.rows_kept = static_cast<int64_t>(prompts.rows.size());
   check_drops(summary, options.max_drop_fraction);
   const std::string weight_hash = WeightFolder::open(options.target).weight_hash();
   const nlohmann::ordered_json settings = {{"target weights", weight_hash},
@@ -211,6 +233,13 @@ void generate(GenerateOptions& options) {
     progress.finish();
     seconds = progress.seconds();
   }
+  int64_t lines = 0;
+  for (const AnswersGroup& group : file.done()) lines += group.kept;
+  DS_CHECK(
+      lines > 0,
+      "all {} answers were cut at --max-new-tokens {}, and --drop-cut leaves them out: no row is left\n       give "
+      "a larger --max-new-tokens, or keep cut answers",
+      prompts.rows.size(), options.max_new_tokens);
   file.finish();
   finish_summary(summary, file, options, prompts.replaced, seconds, made);
 }
@@ -244,7 +273,7 @@ void add_generate_command(CLI::App& app) {
       ->check(CLI::Range(1e-6, 1.0))
       ->capture_default_str();
   command->add_option("--seed", o.seed, "of the draws; each row has its own stream")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, kMost))
       ->capture_default_str();
   command->add_option("--system", o.prompts.system, "system message for rows that have none");
   command->add_option("--template-variable", o.variables,
@@ -252,7 +281,7 @@ void add_generate_command(CLI::App& app) {
   command->add_option("--date", o.prompts.render.date, "date for templates that print one, such as 2025-01-31");
   command->add_option("--role-map", o.roles, "name=role for roles that data sets call otherwise");
   command->add_option("--limit", o.prompts.limit, "answer the first so many prompts; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, kMost))
       ->capture_default_str();
   command->add_flag("--drop-cut", o.drop_cut, "leave out answers that --max-new-tokens cut");
   command->add_option("--max-drop-fraction", o.max_drop_fraction, "fail when a larger share of the rows cannot be used")

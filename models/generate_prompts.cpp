@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "data/assignments.h"
 #include "launch/check.h"
 #include "launch/log.h"
 
@@ -34,6 +35,7 @@ bool make_prompt(Conversation& conversation, const std::string& system, bool& re
 
 GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& tokenizer, const ChatTemplate& chat,
                              const HfConfig& target, Summary& summary) {
+  check_date(options.render.date);
   ReadOptions read = options.read;
   read.require_answer = false;
   RenderOptions render = options.render;

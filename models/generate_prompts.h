@@ -32,8 +32,8 @@ struct GeneratePrompts {
 };
 
 // Reads all files, counting rows in and drops in `summary` (reasons: those of ConversationReader, "template refused",
-// "duplicate", "prompt too long", "beyond --limit"). Throws Error when no row is left or a token is outside the
-// target's vocabulary.
+// "duplicate", "prompt too long", "beyond --limit"). Throws Error when the date is none, no row is left or a token is
+// outside the target's vocabulary.
 GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& tokenizer, const ChatTemplate& chat,
                              const HfConfig& target, Summary& summary);
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "launch/file.h"
 #include "launch/log.h"
 #include "launch/ranks.h"
 #include "launch/summary.h"
@@ -22,6 +23,8 @@ struct ImportOptions {
 
 void run(const ImportOptions& options) {
   require_single_rank("import");
+  check_writable_folder(std::filesystem::path(options.output).parent_path());
+  if (!options.json.empty()) check_output(options.json, {options.gguf}, "--json");
   const std::map<std::string, at::ScalarType> dtypes{
       {"float32", at::kFloat}, {"float16", at::kHalf}, {"bfloat16", at::kBFloat16}};
   const GgufImport done = import_gguf(options.gguf, options.output, dtypes.at(options.dtype));

@@ -66,14 +66,6 @@ void restrict_row(float* row, int64_t size, const SamplingOptions& options) {
   for (const auto& [id, p] : kept) row[id] = static_cast<float>(p / mass);
 }
 
-void check_options(const SamplingOptions& options) {
-  DS_CHECK(options.temperature >= 0 && std::isfinite(options.temperature),
-           "temperature is {}; it must be 0 (greedy) or a positive number", options.temperature);
-  DS_CHECK(options.top_k >= 0, "top-k is {}; it must be 0 (off) or positive", options.top_k);
-  DS_CHECK(options.top_p > 0 && options.top_p <= 1, "top-p is {}; it must be above 0 and at most 1 (off)",
-           options.top_p);
-}
-
 // Token of one row of logits [V] under the options with the uniform number u.
 int64_t choose(const at::Tensor& logits, const SamplingOptions& options, double u) {
   return draw(probabilities(logits, options), u);
@@ -86,8 +78,16 @@ uint64_t accept_seed(uint64_t seed) {
 
 }  // namespace
 
+void check_sampling(const SamplingOptions& options) {
+  DS_CHECK(options.temperature >= 0 && std::isfinite(options.temperature),
+           "temperature is {}; it must be 0 (greedy) or a positive number", options.temperature);
+  DS_CHECK(options.top_k >= 0, "top-k is {}; it must be 0 (off) or positive", options.top_k);
+  DS_CHECK(options.top_p > 0 && options.top_p <= 1, "top-p is {}; it must be above 0 and at most 1 (off)",
+           options.top_p);
+}
+
 at::Tensor probabilities(const at::Tensor& logits, const SamplingOptions& options) {
-  check_options(options);
+  check_sampling(options);
   if (options.temperature == 0) {
     return at::zeros(logits.sizes(), logits.options().dtype(at::kFloat))
         .scatter_(-1, logits.argmax(-1, /*keepdim=*/true), 1.0);
@@ -137,7 +137,7 @@ int64_t draw(const at::Tensor& probabilities, double u) {
 
 Verified verify_match(const at::Tensor& logits, const Proposal& proposal, const SamplingOptions& options, uint64_t seed,
                       uint64_t first_index) {
-  check_options(options);
+  check_sampling(options);
   const auto drafted = static_cast<int64_t>(proposal.tokens.size());
   DS_CHECK(logits.dim() == 2 && logits.size(0) == drafted + 1,
            "verification of {} drafted tokens needs {} rows of logits, not {}", drafted, drafted + 1, logits.size(0));

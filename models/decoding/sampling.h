@@ -16,6 +16,9 @@ struct SamplingOptions {
   double top_p = 1;        // 1: off
 };
 
+// Throws Error naming the option that no draw can follow: out of its range, or not a number.
+void check_sampling(const SamplingOptions& options);
+
 // Probabilities [..., V] (fp32) of logits [..., V] under the options: temperature, then top-k, then top-p (smallest set
 // whose mass reaches p; ties keep the lower id). Temperature 0: one-hot of the arg max.
 at::Tensor probabilities(const at::Tensor& logits, const SamplingOptions& options);

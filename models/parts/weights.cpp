@@ -10,6 +10,9 @@
 namespace draftsmith {
 namespace {
 
+constexpr const char* kRemedy =
+    "\n       the files do not belong together: download the folder again, or mend config.json";
+
 // True when some value of the block has all exponent bits set: infinity or NaN.
 template <typename Bits, Bits exponent>
 bool block_has_special(const Bits* p, int64_t n) {
@@ -70,12 +73,12 @@ at::Tensor Weights::take(const std::string& name, const std::vector<int64_t>& sh
         folder(), name, files_.names().size(), near.empty() ? "" : ", the nearest name is " + near);
   }
   const std::vector<int64_t> found = files_.shape(name);
-  DS_CHECK(found == shape, "{}: weight {} has shape [{}], config.json asks for [{}]", folder(), name,
-           fmt::join(found, ", "), fmt::join(shape, ", "));
+  DS_CHECK(found == shape, "{}: weight {} has shape [{}], config.json asks for [{}]{}", folder(), name,
+           fmt::join(found, ", "), fmt::join(shape, ", "), kRemedy);
   const at::Tensor stored = files_.tensor(name);
   DS_CHECK(at::isFloatingType(stored.scalar_type()) && stored.element_size() >= 2,
-           "{}: weight {} is stored as {}; fp32, fp16, bf16 and fp64 are read", folder(), name,
-           at::toString(stored.scalar_type()));
+           "{}: weight {} is stored as {}; fp32, fp16, bf16 and fp64 are read{}", folder(), name,
+           at::toString(stored.scalar_type()), kRemedy);
   const int64_t bad = first_not_finite(stored);
   DS_CHECK(bad < 0, "{}: weight {} holds {} at flat index {}; the checkpoint is damaged, fetch it again", folder(),
            name, stored.flatten().select(0, bad).item<double>(), bad);

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "data/json_rows.h"
 #include "launch/check.h"
 
 namespace draftsmith {
@@ -101,7 +102,7 @@ std::string dump(const ordered_json& value, const GgufFile& file, int indent) {
   try {
     return value.dump(indent) + "\n";
   } catch (const nlohmann::json::exception& error) {
-    DS_FAIL("{}: a token, merge or template is not UTF-8: {}", file.path(), error.what());
+    DS_FAIL("{}: a token, merge or template is not UTF-8: {}", file.path(), json_words(error));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "launch/check.h"
+#include "tests/support.h"
 
 namespace draftsmith {
 namespace {
@@ -112,6 +113,23 @@ TEST(DrafterConfig, DefaultTapsAreEvenlySpacedWithHalfToEvenRounding) {
   EXPECT_EQ(default_taps(48, 5), (std::vector<int64_t>{1, 12, 23, 34, 45}));
   EXPECT_EQ(default_taps(34, 5), (std::vector<int64_t>{1, 8, 16, 24, 31}));
   EXPECT_EQ(default_taps(36, 1), (std::vector<int64_t>{18}));
+  EXPECT_EQ(default_taps(36, 7), (std::vector<int64_t>{1, 6, 12, 17, 22, 28, 33}));
+  EXPECT_EQ(default_taps(6, 3), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_HAS(testing::message_of([] { default_taps(6, 4); }), "no room for 4 evenly spaced taps");
+}
+
+TEST(DrafterConfig, ARecipeWithoutTapsGetsOneForEachLayer) {
+  HfConfig target;
+  target.num_hidden_layers = 36;
+  target.vocab_size = 100;
+  target.hidden_size = 8;
+  target.num_attention_heads = target.num_key_value_heads = 2;
+  target.head_dim = 4;
+  DrafterConfig config;
+  for (const int64_t layers : {1, 3, 5}) {
+    config.layers = layers;
+    EXPECT_EQ(resolve_drafter(config, target).taps, default_taps(36, layers));
+  }
 }
 
 }  // namespace

@@ -113,6 +113,14 @@ TEST(Conversations, AThousandRowsInAreAThousandRowsOut) {
   EXPECT_EQ(read_text(lines + "\n\n").rows, 1000);
 }
 
+TEST(Conversations, AFaultIsToldInPlainWords) {
+  const TemporaryFolder folder;
+  ConversationReader reader({folder.write("rows.jsonl", "broken\n")}, {});
+  ConversationRow row;
+  ASSERT_TRUE(reader.next(row));
+  EXPECT_TRUE(row.detail.starts_with("parse error at line 1, column 1: ")) << row.detail;
+}
+
 TEST(Conversations, EachBrokenRowIsCountedUnderItsReason) {
   const auto dropped = [](const std::string& row) { return read_text(row + "\n" + kGood + "\n").dropped; };
   EXPECT_EQ(dropped("not json at all"), (Counts{{"not JSON", 1}}));

@@ -196,6 +196,33 @@ TEST(FeatureStore, AFinishedShardThatWasCutOrLostIsNamedAndCapturedAgain) {
   EXPECT_EQ(contents(path), whole);
 }
 
+TEST(FeatureStore, AShardCopiedOverAnotherOfEqualSizeIsNamedAndCapturedAgain) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("s");
+  write_store(path);
+  const auto whole = contents(path);
+  const std::vector<ManifestShard> shards = read_manifest(path).shards;
+  size_t from = 0, to = 1;
+  while (to < shards.size() && shards[to].bytes != shards[from].bytes) {
+    if (++to == shards.size() && from + 2 < shards.size()) to = ++from + 1;
+  }
+  ASSERT_LT(to, shards.size()) << "no two shards are of one size";
+  write_file(fs::path(path) / shards[to].file, whole.at(shards[from].file));
+  const std::string message = message_of([&] { FeatureStore::open(path); });
+  EXPECT_CONTAINS(message, shards[to].file + ": its index is not the one that the manifest names");
+  EXPECT_CONTAINS(message, "capture again with the same command");
+  write_store(path);
+  EXPECT_EQ(contents(path), whole);
+  expect_whole(path);
+}
+
+TEST(FeatureStore, AStoreWithoutAShardBindsNothing) {
+  const TemporaryFolder folder;
+  { const FeatureStoreWriter failed(folder.file("s"), identity(), kRows + 1); }
+  write_store(folder.file("s"), identity("bfloat16"));
+  expect_whole(folder.file("s"), true);
+}
+
 TEST(FeatureStore, NoFlippedByteIsReadAsTruth) {
   const TemporaryFolder folder;
   const std::string path = folder.file("s"), shard = path + "/shard-000-00001.h5";

@@ -201,6 +201,32 @@ TEST_F(Prepare, ShowPrintsAsManySamplesAsAsked) {
   EXPECT_EQ(output.find("【d"), std::string::npos);
 }
 
+TEST_F(Prepare, TheEndOfACutAnswerIsNotTaught) {
+  const auto row = [](const std::string& question, const std::string& reason) {
+    ordered_json value = ordered_json::parse(chat(question, "world"));
+    value["finish_reason"] = reason;
+    return value.dump() + "\n";
+  };
+  for (const MaskMode mode : {MaskMode::generated, MaskMode::as_template}) {
+    options.chat.mask = mode;
+    run(row("hello", "stop") + row("goodbye", "length"));
+    const Corpus corpus = Corpus::open(options.output);
+    const CorpusRow whole = corpus.row(0), cut = corpus.row(1);
+    const auto ends = [](const CorpusRow& one) {
+      int64_t count = 0;
+      for (size_t t = 0; t < one.tokens.size(); ++t) count += one.mask[t] && one.tokens[t] == 2;  // <|im_end|>
+      return count;
+    };
+    EXPECT_EQ(ends(whole), 1);
+    EXPECT_EQ(ends(cut), 0);
+    EXPECT_EQ(std::count(cut.mask.begin(), cut.mask.end(), 1),
+              mode == MaskMode::generated
+                  ? std::count(whole.mask.begin(), whole.mask.end(), 1) - 1
+                  : std::count(whole.mask.begin(), whole.mask.end(), 1) - 2);  // and the newline behind it
+    EXPECT_CONTAINS(output, "1 rows hold an answer that a limit cut");
+  }
+}
+
 TEST_F(Prepare, SourcesAreCounted) {
   const Summary summary =
       run(R"({"source": "x", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
@@ -223,6 +249,64 @@ TEST_F(Prepare, AnUnwritableFolderIsFoundBeforeTheWork) {
   options.output = folder.write("file", "x") + "/corpus.h5";
   options.target = "no such target";
   EXPECT_CONTAINS(message_of([&] { prepare(options); }), "file: cannot be made as a folder");
+}
+
+TEST_F(Prepare, AnInputOrAnotherFileIsNeverReplaced) {
+  const std::string rows = folder.write("in.jsonl", chat("a", "b")), notes = folder.write("notes.txt", "mine");
+  const TinyTarget target(named_template("chatml"));
+  const auto refused = [&](const std::string& output, const std::string& json = "") {
+    options.target = target.folder();
+    options.inputs = {rows};
+    options.output = output;
+    options.json = json;
+    return message_of([&] { prepare(options); });
+  };
+  EXPECT_CONTAINS(refused(rows), "--output " + rows + ": is also read");
+  EXPECT_CONTAINS(refused(target.file("tokenizer.json")), "is also read");
+  EXPECT_CONTAINS(refused(notes), "is no corpus that can be read, so that it is not replaced");
+  EXPECT_CONTAINS(refused(folder.path().string()), "is a folder");
+  EXPECT_CONTAINS(refused(folder.file("c.h5"), rows), "--json " + rows + ": is also read");
+  EXPECT_CONTAINS(refused(folder.file("c.h5"), folder.file("c.h5")), "is also read");
+  EXPECT_CONTAINS(refused(folder.file("c.h5"), notes + "/s.json"), "cannot be made as a folder");
+  EXPECT_EQ(read_file(rows), chat("a", "b"));
+  EXPECT_EQ(read_file(notes), "mine");
+  EXPECT_FALSE(std::filesystem::exists(folder.file("c.h5")));
+}
+
+TEST_F(Prepare, ACorpusIsReplacedAndThatIsSaid) {
+  const auto first = run(chat("a", "b")).facts["corpus_id"];
+  EXPECT_EQ(output.find("replaces"), std::string::npos);
+  EXPECT_NE(run(chat("c", "d")).facts["corpus_id"], first);
+  EXPECT_CONTAINS(output, "replaces ");
+  EXPECT_CONTAINS(message_of([&] { run("broken\n"); }), "no row of 1 is left");
+  EXPECT_EQ(Corpus::open(options.output).rows(), 1);  // the former one is still there
+}
+
+TEST_F(Prepare, ADateIsADayOfTheCalendar) {
+  for (const char* date : {"2025-02-30", "2025-13-01", "31.1.2025", "2025-1-3", "today", "2025-01-31T25:00:00"}) {
+    options.chat.date = date;
+    EXPECT_CONTAINS(message_of([&] { run(chat("a", "b")); }), std::string("--date ") + date);
+  }
+  for (const char* date : {"2024-02-29", "2025-01-31T12:00:00"}) {
+    options.chat.date = date;
+    EXPECT_EQ(run(chat("a", "b")).rows_kept, 1);
+  }
+}
+
+TEST(PrepareCommand, NumbersThatOverflowOrAreNegativeAreRefused) {
+  const TemporaryFolder folder;
+  const TinyTarget target(named_template("chatml"));
+  const std::string rows = folder.write("rows.jsonl", chat("a", "b"));
+  for (const std::string option : {"--max-length 99999999999999999999", "--max-length -5", "--show -1",
+                                   "--show 99999999999999999999", "--max-length 1e3"}) {
+    CLI::App app;
+    add_prepare_command(app);
+    EXPECT_THROW(app.parse("prepare --target " + target.folder() + " --input " + rows + " --output " +
+                           folder.file("c.h5") + " " + option),
+                 CLI::ValidationError)
+        << option;
+    EXPECT_FALSE(std::filesystem::exists(folder.file("c.h5")));
+  }
 }
 
 TEST(PrepareCommand, TakesItsOptionsFromTheCommandLine) {

@@ -76,7 +76,9 @@ TEST_F(Files, AnAbsentFileAFolderAndABlockedFolderAreNamed) {
   EXPECT_CONTAINS(message_of([&] { read_file(folder); }), "is a folder");
   write_file(folder / "file", "");
   EXPECT_CONTAINS(message_of([&] { check_writable_folder(folder / "file"); }), "file: cannot be made as a folder");
-  EXPECT_CONTAINS(message_of([&] { check_writable_folder(folder, int64_t{1} << 60); }), "GiB are needed");
+  EXPECT_CONTAINS(message_of([&] { check_writable_folder(folder / "full" / "deep", int64_t{1} << 60); }),
+                  "deep: 1048576.0 TiB are needed and ");
+  EXPECT_FALSE(fs::exists(folder / "full"));
   check_writable_folder(folder / "new" / "deep", 1);
   EXPECT_TRUE(fs::is_directory(folder / "new" / "deep"));
 }

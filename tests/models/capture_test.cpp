@@ -59,7 +59,7 @@ class Capture : public ::testing::Test {
 using CaptureSlow = Capture;
 
 TEST_F(Capture, TheStoreHoldsTheTapsOfAPlainForwardPassOfEachRow) {
-  const RunResult run = run_program(command("f", {"--taps", "0,2", "--last", "--json", folder / "f.json"}));
+  const RunResult run = run_program(command("f", {"--taps", "0,1", "--last", "--json", folder / "f.json"}));
   ASSERT_EQ(run.code, 0) << run.output;
   const auto target = load_target(folder / "model");
   const Corpus corpus = Corpus::open(folder / "corpus.h5");
@@ -77,7 +77,7 @@ TEST_F(Capture, TheStoreHoldsTheTapsOfAPlainForwardPassOfEachRow) {
     ASSERT_TRUE(at::equal(sample.loss_mask, at::tensor(row.mask, at::kByte)));
     TargetInput input;
     input.tokens = tokens.unsqueeze(0);
-    input.taps = {0, 2};
+    input.taps = {0, 1};
     KvCache cache = target->make_cache(1);
     const TargetOutput output = target->forward(input, cache);
     EXPECT_LT((sample.taps - output.taps[0]).abs().max().item<float>(), 1e-4);  // a batch sums in another order
@@ -107,7 +107,8 @@ TEST_F(Capture, AFullDiskIsNamedAndTheNextRunEndsInTheSameFiles) {
   ASSERT_EQ(run_program(command("a")).code, 0);
   const RunResult full = run_program(command("b"), {0, 30000});
   EXPECT_EQ(full.code, 1);
-  EXPECT_NE(full.output.find(folder / "b"), std::string::npos) << full.output;
+  EXPECT_CONTAINS(full.output, folder / "b");
+  EXPECT_CONTAINS(full.output, ": File too large\n       check the room on the disk");
   ASSERT_EQ(run_program(command("b")).code, 0);
   EXPECT_TRUE(files_of(folder / "b") == files_of(folder / "a"));
 }
@@ -135,6 +136,55 @@ TEST_F(Capture, TapsComeFromTheRecipeOrTheDrafterSize) {
   EXPECT_NE(both.output.find("one way"), std::string::npos) << both.output;
 }
 
+TEST_F(Capture, ADrafterOfSoManyLayersHasTheSameDefaultTapsInARecipe) {
+  write_file(folder / "recipe.yaml", "drafter:\n  kind: dflash\n  layers: 1\n");
+  ASSERT_EQ(run_program(command("recipe", {"--config", folder / "recipe.yaml"})).code, 0);
+  ASSERT_EQ(run_program(command("layers", {"--drafter-layers", "1"})).code, 0);
+  EXPECT_EQ(FeatureStore::open(folder / "layers").identity().taps, (std::vector<int64_t>{1}));
+  EXPECT_TRUE(files_of(folder / "recipe") == files_of(folder / "layers"));
+}
+
+TEST_F(Capture, ADiskThatIsTooSmallIsFoundBeforeAnythingIsMade) {
+  nlohmann::json config = nlohmann::json::parse(read_file(folder / "model/config.json"));
+  config["hidden_size"] = int64_t{1} << 40;
+  write_file(folder / "model/config.json", config.dump());
+  const RunResult run = run_program(command("f"));
+  EXPECT_EQ(run.code, 1);
+  EXPECT_CONTAINS(run.output, "TiB are needed and ");
+  EXPECT_FALSE(std::filesystem::exists(folder / "f"));
+}
+
+TEST_F(Capture, AStoreWithoutARowDoesNotBlockTheMendedTarget) {
+  const std::string config = read_file(folder / "model/config.json");
+  nlohmann::json other = nlohmann::json::parse(config);
+  other["hidden_size"] = tiny::kHidden + 2;
+  write_file(folder / "model/config.json", other.dump());
+  const RunResult failed = run_program(command("f"));
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_CONTAINS(failed.output, "download the folder again, or mend config.json");
+  write_file(folder / "model/config.json", config);
+  const RunResult mended = run_program(command("f"));
+  EXPECT_EQ(mended.code, 0) << mended.output;
+}
+
+TEST_F(Capture, TheSummaryNeverReplacesAnInput) {
+  for (const char* input : {"corpus.h5", "model/config.json", "model/model.safetensors"}) {
+    const std::string before = read_file(folder / input);
+    const RunResult run = run_program(command("f", {"--taps", "0,1", "--json", folder / input}));
+    EXPECT_EQ(run.code, 1);
+    EXPECT_CONTAINS(run.output, "is also read");
+    EXPECT_TRUE(read_file(folder / input) == before);
+  }
+  ASSERT_EQ(run_program(command("f")).code, 0);
+  const auto whole = files_of(folder / "f");
+  const RunResult run = run_program({"store", "info", folder / "f", "--json", folder / "f/manifest.json"});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_CONTAINS(run.output, "is also read");
+  EXPECT_TRUE(files_of(folder / "f") == whole);
+  EXPECT_EQ(run_program({"store", "info", folder / "f", "--json", folder / "new/info.json"}).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder / "new/info.json"));
+}
+
 TEST_F(Capture, BrainFloatStoresAreTheRoundedFeatures) {
   ASSERT_EQ(run_program(command("full")).code, 0);
   ASSERT_EQ(run_program(command("half", {"--taps", "0,1", "--dtype", "bfloat16"})).code, 0);
@@ -151,10 +201,12 @@ TEST_F(Capture, BadInputIsNamedBeforeTheTargetIsLoaded) {
     EXPECT_NE(run.code, 0);
     for (const std::string& word : words) EXPECT_NE(run.output.find(word), std::string::npos) << run.output;
   };
-  refused("f", {"--taps", "0,2"}, {"taps", folder / "f"});
+  refused("f", {"--taps", "1"}, {"taps", folder / "f"});
   refused("f", {"--taps", "0,1", "--dtype", "bfloat16"}, {"bfloat16", "float32"});
   EXPECT_TRUE(files_of(folder / "f") == whole);
-  refused("g", {"--taps", "0,9"}, {"tap 9"});
+  refused("g", {"--taps", "0,9"}, {"--taps: 9 is no layer"});
+  refused("g", {"--taps", "0,2"}, {"--taps: 2 is the target's last layer"});  // as training says of drafter.taps
+  refused("g", {"--drafter-layers", "5"}, {"no room for 5"});
   refused("g", {"--taps", "1,0"}, {"ascend"});
   refused("g", {}, {"--taps"});
   write_corpus("corpus.h5", 10, 3);

@@ -114,6 +114,7 @@ TEST_F(Generate, AFullDiskIsNamedAndTheNextRunEndsInTheSameBytes) {
   const RunResult full = run_program(command("b.jsonl"), {0, bytes / 3});
   EXPECT_EQ(full.code, 1);
   EXPECT_NE(full.output.find("b.jsonl"), std::string::npos) << full.output;
+  EXPECT_CONTAINS(full.output, " of 30 prompts are answered and kept");  // the last group of four holds two
   EXPECT_FALSE(std::filesystem::exists(folder / "b.jsonl"));
   interrupted("b.jsonl", {}, 5, [&](int64_t i) { return RunLimits{0, bytes / 4 + i * bytes / 7}; });
   EXPECT_TRUE(files_of(folder / "b.jsonl") == whole);
@@ -212,7 +213,7 @@ TEST_F(Generate, RefusesToMixRuns) {
 
 TEST_F(Generate, EachRowIsKeptOrDroppedForAReason) {
   const std::string more =
-      "not json\n" + prompt_row(3) +  // the same question again
+      "not json\nnor this\n" + prompt_row(3) +  // the same question again
       R"({"messages": [{"role": "user", "content": "with an answer"}, {"role": "assistant", "content": "old"}]})"
       "\n" +
       R"({"messages": [{"role": "system", "content": "only"}]})"
@@ -221,7 +222,8 @@ TEST_F(Generate, EachRowIsKeptOrDroppedForAReason) {
   write_prompts(30, more);
   const RunResult strict = run_program(command("a.jsonl"));
   EXPECT_EQ(strict.code, 1);
-  EXPECT_NE(strict.output.find("--max-drop-fraction"), std::string::npos) << strict.output;
+  EXPECT_CONTAINS(strict.output, "4 rows of the prompts cannot be used, more than --max-drop-fraction 0.1 allows");
+  EXPECT_CONTAINS(strict.output, "kept are 31 of 36 rows (1 duplicate, 1 no user turn, 2 not JSON, 1 prompt too long)");
   EXPECT_FALSE(std::filesystem::exists(folder / "a.jsonl.state.json"));  // nothing was begun
   const RunResult run =
       run_program(command("a.jsonl", {"--max-drop-fraction", "0.5", "--json", folder / "a.json", "--drop-cut"}));
@@ -229,7 +231,7 @@ TEST_F(Generate, EachRowIsKeptOrDroppedForAReason) {
   const json summary = json::parse(read_file(folder / "a.json"));
   const auto cut = summary["rows_dropped"]["answer cut by --max-new-tokens"].get<int64_t>();
   EXPECT_GT(cut, 0);
-  EXPECT_EQ(summary["rows_in"], 35);
+  EXPECT_EQ(summary["rows_in"], 36);
   EXPECT_EQ(summary["rows_kept"].get<int64_t>(), 31 - cut);
   EXPECT_EQ(summary["rows_dropped"]["duplicate"], 1);
   EXPECT_EQ(summary["rows_dropped"]["prompt too long"], 1);
@@ -263,6 +265,87 @@ TEST_F(Generate, BadInputIsNamedBeforeTheTargetIsLoaded) {
   refused(command("a.jsonl", {"--device", "tpu"}), "tpu");
   std::filesystem::remove(folder / "model/tokenizer_config.json");
   refused(command("a.jsonl"), "template");
+}
+
+TEST_F(Generate, DuplicatesAreNoDrops) {
+  write_prompts(3, prompt_row(0) + prompt_row(1) + prompt_row(2) + prompt_row(0));
+  const RunResult run = run_program(command("a.jsonl", {"--max-drop-fraction", "0"}));
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_CONTAINS(run.output, "3 of 7 rows (4 duplicate)");
+}
+
+TEST_F(Generate, AnInputOrAnotherFileIsNeverReplaced) {
+  const std::string prompts = read_file(folder / "prompts.jsonl"), model = read_file(folder / "model/config.json");
+  write_file(folder / "notes.txt", "mine");
+  const auto refused = [&](const std::string& output, const std::vector<std::string>& more, const std::string& word) {
+    const RunResult run = run_program(command(output, more));
+    EXPECT_EQ(run.code, 1);
+    EXPECT_CONTAINS(run.output, word);
+    EXPECT_EQ(run.output.find("rm -f"), std::string::npos) << run.output;
+  };
+  refused("prompts.jsonl", {}, "is also read");
+  refused("model/config.json", {}, "is also read");
+  refused("notes.txt", {}, "notes.txt exists, but no ");
+  refused("a.jsonl", {"--json", folder / "prompts.jsonl"}, "is also read");
+  refused("a.jsonl", {"--json", folder / "a.jsonl.part"}, "is also read");
+  refused("a.jsonl", {"--json", folder / "notes.txt/s.json"}, "cannot be made as a folder");
+  EXPECT_EQ(read_file(folder / "prompts.jsonl"), prompts);
+  EXPECT_EQ(read_file(folder / "model/config.json"), model);
+  EXPECT_EQ(read_file(folder / "notes.txt"), "mine");
+  EXPECT_TRUE(files_of(folder / "a.jsonl").empty());
+}
+
+TEST_F(Generate, OptionsWithoutSenseAreRefusedBeforeAnythingIsWritten) {
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& word) {
+    const RunResult run = run_program(command("a.jsonl", more));
+    EXPECT_NE(run.code, 0);
+    EXPECT_CONTAINS(run.output, word);
+    EXPECT_TRUE(files_of(folder / "a.jsonl").empty());
+  };
+  refused({"--temperature", "nan"}, "temperature is nan");
+  refused({"--temperature", "1", "--top-p", "nan"}, "top-p is nan");
+  refused({"--top-p", "0.9"}, "have no effect at temperature 0");
+  refused({"--top-k", "5"}, "have no effect at temperature 0");
+  refused({"--max-drop-fraction", "nan"}, "--max-drop-fraction nan");
+  refused({"--seed", "99999999999999999999"}, "--seed");
+  refused({"--seed", "-1"}, "--seed");
+  refused({"--limit", "-1"}, "--limit");
+  refused({"--date", "2025-02-30"}, "--date 2025-02-30: is no date");
+}
+
+TEST_F(Generate, AnOutputWithNothingFinishedDoesNotBlockTheMendedTarget) {
+  write_prompts(5);
+  NamedTensors tensors;
+  const std::string weights = folder / "model/model.safetensors";
+  {
+    const SafetensorsFile file = SafetensorsFile::open(weights);
+    for (const auto& [name, entry] : file.entries()) tensors.emplace_back(name, file.tensor(name).clone());
+  }
+  for (auto& [name, tensor] : tensors) {
+    if (name == "model.norm.weight") tensor = at::ones({tiny::kHidden + 1});
+  }
+  write_safetensors(weights, tensors);
+  const RunResult failed = run_program(command("a.jsonl"));
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_CONTAINS(failed.output, "download the folder again, or mend config.json");
+  tiny::write_model(folder / "model", 7, {3, 50, 77, 101, 160});
+  const RunResult mended = run_program(command("a.jsonl", {}, "41"));
+  EXPECT_EQ(mended.code, 0) << mended.output;
+  ASSERT_EQ(run_program(command("b.jsonl", {}, "41")).code, 0);
+  EXPECT_TRUE(files_of(folder / "a.jsonl") == files_of(folder / "b.jsonl"));
+}
+
+TEST_F(Generate, AnEmptyResultIsAnErrorAndBindsNothing) {
+  tiny::write_model(folder / "model", 7);
+  write_prompts(6);
+  for (const std::string longest : {"1", "1", "2"}) {
+    const RunResult run = run_program(command("a.jsonl", {"--drop-cut"}, longest));
+    EXPECT_EQ(run.code, 1);
+    EXPECT_CONTAINS(run.output, "all 6 answers were cut at --max-new-tokens " + longest);
+    EXPECT_FALSE(std::filesystem::exists(folder / "a.jsonl"));
+  }
+  EXPECT_EQ(run_program(command("a.jsonl", {}, "2")).code, 0);
+  EXPECT_EQ(rows("a.jsonl").size(), 6U);
 }
 
 TEST_F(Generate, ATemplateVariableAndASystemMessageReachThePrompt) {

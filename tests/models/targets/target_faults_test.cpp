@@ -81,6 +81,7 @@ TEST_F(DamagedTarget, WronglyShapedWeightTellsBothShapes) {
   const std::string message = refusal();
   EXPECT_SAYS(message, "model.layers.2.mlp.down_proj.weight");
   EXPECT_SAYS(message, "[32, 41]");
+  EXPECT_SAYS(message, "download the folder again, or mend config.json");
   EXPECT_SAYS(message, "[32, 40]");
 }
 
@@ -138,7 +139,9 @@ TEST_F(DamagedTarget, TiedWithTheSameHeadLoads) {
 
 TEST_F(DamagedTarget, IntegerWeightIsRefused) {
   tensors_["model.norm.weight"] = at::ones({32}, at::kInt);
-  EXPECT_SAYS(refusal(), "model.norm.weight");
+  const std::string message = refusal();
+  EXPECT_SAYS(message, "model.norm.weight");
+  EXPECT_SAYS(message, "download the folder again, or mend config.json");
 }
 
 TEST_F(DamagedTarget, UnknownArchitectureListsTheKnownOnes) {
