@@ -1,12 +1,14 @@
 #include "export/evaluate_command.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <filesystem>
 
 #include "data/assignments.h"
 #include "data/corpus.h"
 #include "data/text.h"
 #include "export/evaluation_file.h"
+#include "export/format.h"
 #include "export/open_drafter.h"
 #include "launch/check.h"
 #include "launch/file.h"
@@ -32,9 +34,37 @@ struct Arguments {
   std::vector<std::string> variables;
   int64_t max_new_tokens = 256, limit = 0, block = 0;
   uint64_t seed = 0;
+  double max_drop_fraction = 0.1;
   SamplingOptions sampling;
   DeviceOptions device;
 };
+
+// Before anything is loaded or written.
+void check_arguments(const Arguments& arguments) {
+  const SamplingOptions& sampling = arguments.sampling;
+  DS_CHECK(std::isfinite(sampling.temperature) && sampling.temperature >= 0,
+           "--temperature {}: has to be 0 (greedy) or a finite number above it", sampling.temperature);
+  DS_CHECK(sampling.top_p > 0 && sampling.top_p <= 1, "--top-p {}: has to lie above 0 and up to 1 (off)",
+           sampling.top_p);
+  DS_CHECK(sampling.top_k >= 0, "--top-k {}: has to be 0 (off) or more", sampling.top_k);
+  DS_CHECK(sampling.temperature > 0 || (sampling.top_p == 1 && sampling.top_k == 0),
+           "--top-p and --top-k have no effect at temperature 0; give --temperature above 0, or leave them out");
+  DS_CHECK(arguments.rule == "match" || sampling.temperature > 0,
+           "--rule speculative needs --temperature above 0: greedy decoding has one outcome");
+  DS_CHECK(arguments.max_new_tokens >= 2,
+           "--max-new-tokens {}: the first token comes with the prefill, so that tau is of the others; give 2 or more",
+           arguments.max_new_tokens);
+  DS_CHECK(arguments.max_drop_fraction >= 0 && arguments.max_drop_fraction <= 1,
+           "--max-drop-fraction {}: has to lie in 0..1", arguments.max_drop_fraction);
+
+  std::vector<fs::path> inputs(arguments.prompts.files.begin(), arguments.prompts.files.end());
+  if (!arguments.corpus.empty()) inputs.emplace_back(arguments.corpus);
+  check_output(arguments.output, inputs, "--output");
+  check_replaces_evaluation(arguments.output);
+  if (arguments.json.empty()) return;
+  inputs.emplace_back(arguments.output);
+  check_output(arguments.json, inputs, "--json");
+}
 
 // `limit` of them, every n-th, so that all kinds of a file that is ordered by kind are seen.
 std::vector<EvaluationPrompt> take_evenly(std::vector<EvaluationPrompt> prompts, int64_t limit, Summary& summary) {
@@ -44,6 +74,17 @@ std::vector<EvaluationPrompt> take_evenly(std::vector<EvaluationPrompt> prompts,
   for (int64_t i = 0; i < limit; ++i) taken.push_back(std::move(prompts[static_cast<size_t>(i * total / limit)]));
   summary.drop("beyond --limit", total - limit);
   return taken;
+}
+
+// Rows that cannot be used; those that were left out on purpose are none of them.
+void check_drops(const Summary& summary, double most) {
+  int64_t unusable = summary.rows_dropped();
+  for (const char* reason : {"beyond --limit", "duplicate"})
+    if (const auto found = summary.dropped.find(reason); found != summary.dropped.end()) unusable -= found->second;
+  DS_CHECK(static_cast<double>(unusable) <= most * static_cast<double>(summary.rows_in),
+           "{} rows of the prompts cannot be used, more than --max-drop-fraction {} allows: kept are {}\n       mend "
+           "the rows, or allow more",
+           unusable, most, summary.rows_line());
 }
 
 std::vector<EvaluationPrompt> evaluation_prompts(const Arguments& arguments, const Tokenizer& tokenizer,
@@ -62,11 +103,14 @@ std::vector<EvaluationPrompt> evaluation_prompts(const Arguments& arguments, con
   }
   prompts = take_evenly(std::move(prompts), arguments.limit, summary);
   summary.rows_kept = static_cast<int64_t>(prompts.size());
+  check_drops(summary, arguments.max_drop_fraction);
   return prompts;
 }
 
-EvaluationOptions evaluation_options(const Arguments& arguments, std::vector<int64_t> stop) {
+EvaluationOptions evaluation_options(const Arguments& arguments, const OpenedDrafter& opened,
+                                     std::vector<int64_t> stop) {
   EvaluationOptions options;
+  options.name = opened.folder;
   options.block = arguments.block;
   options.decode.max_new_tokens = arguments.max_new_tokens;
   options.decode.stop = std::move(stop);
@@ -84,6 +128,7 @@ ordered_json settings_json(const Arguments& arguments, const Target& target, con
   out["drafter"] = opened.folder;
   out["drafter_form"] = opened.form;
   out["drafter_hash"] = opened.hash;
+  if (!opened.exported_from.empty()) out["exported_from"] = opened.exported_from;
   out["drafter_kind"] = opened.drafter->config().kind;
   out["block"] = block;
   out["prompts"] = arguments.prompts.files;
@@ -123,12 +168,8 @@ void check_corpus(const Corpus& corpus, const Arguments& arguments, const Tokeni
 
 void run(Arguments& arguments) {
   require_single_rank("evaluate");
+  check_arguments(arguments);
   const at::Device device = use_device(arguments.device);
-  DS_CHECK(arguments.rule == "match" || arguments.sampling.temperature > 0,
-           "--rule speculative needs --temperature above 0: greedy decoding has one outcome");
-  const fs::path output = arguments.output;
-  check_writable_folder(output.has_parent_path() ? output.parent_path() : fs::path("."));
-
   Summary summary;
   summary.command = "evaluate";
   summary.json_file = arguments.json;
@@ -152,7 +193,8 @@ void run(Arguments& arguments) {
     table.emplace(make_ngram_table(corpus));
     ngram = make_ngram_proposer(*table, block - 1);
   }
-  EvaluationOptions options = evaluation_options(arguments, stop_tokens(config, tokenizer, chat, arguments.target));
+  EvaluationOptions options =
+      evaluation_options(arguments, opened, stop_tokens(config, tokenizer, chat, arguments.target));
   Progress progress("evaluate", static_cast<int64_t>(prompts.size()), "prompts");
   int64_t rounds = 0, committed = 0;
   options.done = [&](const EvaluationRow& row) {
@@ -167,7 +209,7 @@ void run(Arguments& arguments) {
 
   ordered_json file = evaluation_json(report, tokenizer);
   file["settings"] = settings_json(arguments, *target, opened, block);
-  write_file(output, file.dump(1) + "\n");
+  write_file(arguments.output, file.dump(1) + "\n");
   for (const std::string& line : evaluation_table(report)) fmt::print("{}\n", line);
   say("wrote", "{}", arguments.output);
   for (const auto& [key, value] : file.items()) {
@@ -193,9 +235,11 @@ void add_evaluate_command(CLI::App& app) {
   command->add_option("--target", arguments->target, "HF folder of the target")
       ->required()
       ->check(CLI::ExistingDirectory);
+  std::string exported;
+  for (const Format& one : formats()) exported += (exported.empty() ? "" : ", ") + std::string(one.name);
   command
       ->add_option("--drafter", arguments->drafter,
-                   "a run, a checkpoint, a drafter's folder or an exported z-lab folder")
+                   fmt::format("a run, a checkpoint, a drafter's folder or an exported folder ({})", exported))
       ->required();
   command
       ->add_option("--prompts", arguments->prompts.files,
@@ -207,16 +251,15 @@ void add_evaluate_command(CLI::App& app) {
                    "training corpus of the n-gram baseline (tau_ngram); without it there is none")
       ->check(CLI::ExistingFile);
   command->add_option("--output", arguments->output, "evaluation.json to write")->required();
-  command->add_option("--max-new-tokens", arguments->max_new_tokens, "longest answer")
-      ->check(CLI::PositiveNumber)
+  command->add_option("--max-new-tokens", arguments->max_new_tokens, "longest answer; 2 or more")
       ->capture_default_str();
   command->add_option("--limit", arguments->limit, "so many prompts, spread over the files; 0: all")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--block", arguments->block, "serve shorter blocks than trained, anchor included; 0: as trained")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--temperature", arguments->sampling.temperature, "0: greedy")->check(CLI::NonNegativeNumber);
-  command->add_option("--top-p", arguments->sampling.top_p, "1: off")->check(CLI::Range(1e-6, 1.0));
-  command->add_option("--top-k", arguments->sampling.top_k, "0: off")->check(CLI::NonNegativeNumber);
+  command->add_option("--temperature", arguments->sampling.temperature, "0: greedy")->capture_default_str();
+  command->add_option("--top-p", arguments->sampling.top_p, "1: off")->capture_default_str();
+  command->add_option("--top-k", arguments->sampling.top_k, "0: off")->capture_default_str();
   command
       ->add_option("--rule", arguments->rule,
                    "match: the target draws, drafts are kept while equal; speculative: accept by min(1, p/q)")
@@ -228,6 +271,10 @@ void add_evaluate_command(CLI::App& app) {
   command->add_option("--date", arguments->prompts.render.date,
                       "date for templates that print one, such as 2025-01-31");
   command->add_option("--system", arguments->prompts.system, "system message for rows that have none");
+  command
+      ->add_option("--max-drop-fraction", arguments->max_drop_fraction,
+                   "fail when a larger share of the rows cannot be used")
+      ->capture_default_str();
   command->add_option("--json", arguments->json, "summary as JSON");
   add_device_options(*command, arguments->device);
   command->callback([arguments] { run(*arguments); });

@@ -1,6 +1,7 @@
 #include "export/evaluation.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "data/sampler.h"
 #include "launch/check.h"
@@ -13,19 +14,25 @@ namespace {
 // The drafter with shorter blocks: proposes fewer tokens at once.
 class ShorterBlocks : public Proposer {
  public:
-  ShorterBlocks(std::unique_ptr<Proposer> inner, int64_t depth) : inner_(std::move(inner)), depth_(depth) {}
+  ShorterBlocks(std::unique_ptr<Proposer> inner, int64_t depth, std::string name)
+      : inner_(std::move(inner)), depth_(depth), name_(std::move(name)) {}
   std::vector<int64_t> taps() const override { return inner_->taps(); }
   int64_t depth() const override { return depth_; }
   const DraftVocabulary& vocabulary() const override { return inner_->vocabulary(); }
   void start() override { inner_->start(); }
   void observe(const std::vector<int64_t>& tokens, const at::Tensor& taps) override { inner_->observe(tokens, taps); }
   Proposal propose(int64_t anchor, int64_t tokens, const SamplingOptions& sampling, uint64_t seed) override {
-    return inner_->propose(anchor, std::min(tokens, depth_), sampling, seed);
+    try {
+      return inner_->propose(anchor, std::min(tokens, depth_), sampling, seed);
+    } catch (const Error& error) {
+      DS_FAIL("{}: {}", name_, error.what());
+    }
   }
 
  private:
   std::unique_ptr<Proposer> inner_;
   int64_t depth_;
+  std::string name_;
 };
 
 double ratio(double a, double b) {
@@ -62,6 +69,12 @@ void EvaluationFigures::add(const EvaluationRow& row) {
   verify_seconds += row.speculative.seconds_verify;
 
   const auto& accepted_lengths = row.speculative.accepted;
+  const int64_t own_rounds = static_cast<int64_t>(accepted_lengths.size());
+  const int64_t own_committed = committed_by_rounds(row.speculative);
+  // A round commits one token more than it accepts, but for one that ends in a drafted stop token.
+  const bool drafted_stop =
+      row.speculative.stopped &&
+      own_committed < std::accumulate(accepted_lengths.begin(), accepted_lengths.end(), own_rounds);
   for (size_t round = 0; round < accepted_lengths.size(); ++round) {
     const size_t got = static_cast<size_t>(accepted_lengths[round]);
     const size_t asked = static_cast<size_t>(row.speculative.proposed[round]);
@@ -72,13 +85,12 @@ void EvaluationFigures::add(const EvaluationRow& row) {
       taken.resize(asked);
     }
     ++lengths[got];
-    for (size_t slot = 0; slot < asked; ++slot) {
+    const size_t judged = drafted_stop && round + 1 == accepted_lengths.size() ? got : asked;
+    for (size_t slot = 0; slot < judged; ++slot) {
       ++offered[slot];
       taken[slot] += slot < got;
     }
   }
-  const int64_t own_rounds = static_cast<int64_t>(accepted_lengths.size());
-  const int64_t own_committed = committed_by_rounds(row.speculative);
   rounds += own_rounds;
   committed += own_committed;
   if (own_rounds > 0) {
@@ -167,7 +179,7 @@ std::vector<EvaluationRow> evaluate(const Target& target, const Drafter& drafter
            "evaluate: --block {} is outside 2..{}; the drafter was trained with blocks of {}, which may be shortened "
            "but not lengthened",
            block, trained, trained);
-  ShorterBlocks proposer(make_proposer(drafter), block - 1);
+  ShorterBlocks proposer(make_proposer(drafter), block - 1, options.name);
 
   DecodeOptions warm_up = options.decode;
   warm_up.max_new_tokens = std::min<int64_t>(warm_up.max_new_tokens, 16);

@@ -46,8 +46,10 @@ struct EvaluationFigures {
   int64_t ngram_rounds = 0, ngram_committed = 0;
   double plain_seconds = 0, speculative_seconds = 0;  // prefill included
   double plain_forward_seconds = 0, draft_seconds = 0, verify_seconds = 0;
-  std::vector<int64_t> offered, taken;  // by slot 1..B-1: rounds that proposed that far; rounds that accepted that far
-  std::vector<int64_t> lengths;         // rounds by number of accepted drafted tokens, 0..B-1
+  // By slot 1..B-1: rounds that proposed that far (a slot behind an accepted stop token was never judged and does not
+  // count); rounds that accepted that far.
+  std::vector<int64_t> offered, taken;
+  std::vector<int64_t> lengths;  // rounds by number of accepted drafted tokens, 0..B-1
 
   explicit EvaluationFigures(int64_t block = 0);
   void add(const EvaluationRow& row);
@@ -68,6 +70,7 @@ nlohmann::ordered_json to_json(const EvaluationFigures& figures, bool with_ngram
 struct EvaluationOptions {
   DecodeOptions decode;                            // its seed is that of the run: each prompt gets its own stream
   int64_t block = 0;                               // serve shorter blocks than the drafter's; 0: the drafter's
+  std::string name = "the drafter";                // what errors of proposing call it: its folder
   std::function<void(const EvaluationRow&)> done;  // after each prompt
 };
 

@@ -1,5 +1,10 @@
 #include "export/evaluation_file.h"
 
+#include <filesystem>
+#include <fstream>
+
+#include "launch/check.h"
+#include "launch/file.h"
 #include "launch/log.h"
 
 namespace draftsmith {
@@ -106,6 +111,42 @@ ordered_json evaluation_json(const EvaluationReport& report, const Tokenizer& to
     out["rows"].push_back(row_json(row, tokenizer));
   }
   return out;
+}
+
+ordered_json read_evaluation(const std::string& path) {
+  const ordered_json found = ordered_json::parse(read_file(path), nullptr, false);
+  const auto need = [&](const ordered_json& in, const char* key, bool (ordered_json::*kind)() const noexcept) {
+    DS_CHECK(in.is_object() && in.contains(key) && (in[key].*kind)(),
+             "{}: is no evaluation.json: `{}` is missing or of another type\n       draftsmith evaluate writes one",
+             path, key);
+  };
+  for (const char* key : {"tau", "outputs_total", "break_even_tau", "speedup"})
+    need(found, key, &ordered_json::is_number);
+  for (const char* key : {"settings", "by_category"}) need(found, key, &ordered_json::is_object);
+  for (const char* key : {"acceptance_by_position", "accepted_length_histogram", "rows"})
+    need(found, key, &ordered_json::is_array);
+  for (const char* key : {"drafter", "drafter_hash", "target_hash"})
+    need(found["settings"], key, &ordered_json::is_string);
+  return found;
+}
+
+bool measured_with(const ordered_json& evaluation, const std::string& drafter_hash) {
+  for (const char* key : {"drafter_hash", "exported_from"}) {
+    const auto found = evaluation["settings"].find(key);
+    if (found != evaluation["settings"].end() && *found == drafter_hash) return true;
+  }
+  return false;
+}
+
+void check_replaces_evaluation(const std::string& path) {
+  if (!std::filesystem::exists(path)) return;
+  char first = 0;
+  const bool object = (std::ifstream(path) >> first) && first == '{';  // else it may be of any size
+  const ordered_json found = object ? ordered_json::parse(read_file(path), nullptr, false) : ordered_json();
+  DS_CHECK(found.is_object() && found.contains("tau") && found.contains("settings"),
+           "--output {}: is there and is no evaluation.json (a JSON object with `tau` and `settings`), so it is not "
+           "replaced\n       give another name, or remove it",
+           path);
 }
 
 std::vector<std::string> evaluation_table(const EvaluationReport& report) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "export/card.h"
+#include "export/evaluation_file.h"
 #include "export/format.h"
 #include "export/open_drafter.h"
 #include "export/proof.h"
@@ -27,22 +28,49 @@ struct Arguments {
 };
 
 // A folder may be written to when it is empty or holds an export (finished or not) of the same drafter in the same
-// format.
-void claim_folder(const fs::path& folder, const ordered_json& claim) {
-  check_writable_folder(folder);
+// format: `claim` holds what is known of this one.
+void check_claim(const fs::path& folder, const ordered_json& claim) {
+  if (fs::is_empty(folder)) return;
   const fs::path mark = folder / kMark;
-  if (!fs::is_empty(folder)) {
-    DS_CHECK(fs::exists(mark), "{}: is not empty and holds no export; give --output a folder of its own",
-             folder.string());
-    const ordered_json found = ordered_json::parse(read_file(mark), nullptr, false);
-    DS_CHECK(found.is_object(), "{}: is not a JSON object", mark.string());
-    for (const char* key : {"format", "drafter_hash"}) {
-      DS_CHECK(found.value(key, "") == claim.value(key, ""),
-               "{}: holds an export with {} {}, this one has {}; give --output another folder or remove that one",
-               folder.string(), key, found.value(key, ""), claim.value(key, ""));
-    }
+  DS_CHECK(fs::exists(mark), "{}: is not empty and holds no export; give --output a folder of its own",
+           folder.string());
+  const ordered_json found = ordered_json::parse(read_file(mark), nullptr, false);
+  DS_CHECK(found.is_object(), "{}: is not a JSON object; give --output another folder or remove that one",
+           mark.string());
+  for (const char* key : {"format", "drafter_hash"}) {
+    if (!claim.contains(key)) continue;
+    DS_CHECK(found.contains(key) && found[key] == claim[key],
+             "{}: holds an export with {} {}, this one has {}; give --output another folder or remove that one",
+             folder.string(), key, found.contains(key) ? found[key].dump() : "unknown", claim[key].dump());
   }
-  write_file(mark, claim.dump(2) + "\n");
+}
+
+fs::path resolved(const fs::path& path) {
+  return fs::weakly_canonical(fs::absolute(path));
+}
+
+// Before anything is loaded: the export may neither be written over its inputs nor over something else.
+void check_places(const Arguments& arguments) {
+  const fs::path folder = arguments.output;
+  DS_CHECK(!fs::exists(folder) || fs::is_directory(folder), "--output {}: is a file; a folder is written",
+           folder.string());
+  for (const auto& [input, option] :
+       {std::pair(arguments.target, "--target"), std::pair(arguments.drafter, "--drafter")}) {
+    std::error_code absent;
+    DS_CHECK(!fs::equivalent(folder, input, absent), "--output {}: is the folder of {}; give it a folder of its own",
+             folder.string(), option);
+  }
+  check_writable_folder(folder);
+  ordered_json claim;
+  claim["format"] = arguments.format;
+  check_claim(folder, claim);
+  if (arguments.json.empty()) return;
+  std::vector<fs::path> inputs;
+  if (!arguments.evaluation.empty()) inputs.emplace_back(arguments.evaluation);
+  check_output(arguments.json, inputs, "--json");
+  DS_CHECK(resolved(arguments.json).parent_path() != resolved(folder),
+           "--json {}: stands in the folder of --output, whose files are the export's own; give it another place",
+           arguments.json);
 }
 
 ordered_json files_json(const fs::path& folder, const std::vector<std::string>& names) {
@@ -53,15 +81,12 @@ ordered_json files_json(const fs::path& folder, const std::vector<std::string>& 
   return files;
 }
 
-// The evaluation.json that the card quotes: it must be of this drafter.
-ordered_json read_evaluation(const std::string& path, const std::string& drafter_hash) {
-  if (path.empty()) return nullptr;
-  ordered_json evaluation = ordered_json::parse(read_file(path), nullptr, false);
-  DS_CHECK(evaluation.is_object() && evaluation.contains("settings"), "{}: is no evaluation.json", path);
-  const std::string found = evaluation["settings"].value("drafter_hash", "");
-  DS_CHECK(found == drafter_hash, "{}: was measured with drafter {}, this one is {}; evaluate it again", path, found,
-           drafter_hash);
-  return evaluation;
+// The evaluation that the card quotes must be of this drafter.
+void check_evaluation(const ordered_json& evaluation, const std::string& path, const OpenedDrafter& opened) {
+  if (evaluation.is_null() || measured_with(evaluation, opened.hash)) return;
+  DS_CHECK(!opened.exported_from.empty() && measured_with(evaluation, opened.exported_from),
+           "{}: was measured with drafter {}, this one is {}; evaluate it again", path,
+           evaluation["settings"]["drafter_hash"].get<std::string>(), opened.hash);
 }
 
 ordered_json proof_json(const ExportProof& proof) {
@@ -72,12 +97,17 @@ void run(const Arguments& arguments) {
   require_single_rank("export");
   const Format& chosen = format(arguments.format);
   const FloatType type = float_type(arguments.dtype);
+  check_places(arguments);
+  const ordered_json evaluation =
+      arguments.evaluation.empty() ? ordered_json(nullptr) : read_evaluation(arguments.evaluation);
   const std::unique_ptr<Target> target = load_target(arguments.target);
   const TargetEnds ends{target->embedding(), target->head()};
   const OpenedDrafter opened = open_drafter(arguments.drafter, *target);
   say("drafter", "{}  {}, {:.12}", opened.folder, opened.drafter->config().kind, opened.hash);
-  const ordered_json evaluation = read_evaluation(arguments.evaluation, opened.hash);
+  check_evaluation(evaluation, arguments.evaluation, opened);
   chosen.check(opened.drafter->config(), target->config(), type);
+  const Rounding rounding{type, chosen.keeps_vectors};
+  check_finite(*opened.drafter, rounding);
 
   const ExportInput input{*opened.drafter,      opened.identity,  target->config(),
                           arguments.target,     arguments.output, type,
@@ -90,12 +120,13 @@ void run(const Arguments& arguments) {
   facts["corpus_id"] = opened.identity.corpus_id;
   facts["chat_template_hash"] = opened.identity.chat_template_hash;
   facts["complete"] = false;
-  claim_folder(arguments.output, facts);
+  check_claim(arguments.output, facts);
   check_writable_folder(arguments.output, chosen.bytes(input));
+  write_file(fs::path(arguments.output) / kMark, facts.dump(2) + "\n");
   const std::vector<std::string> files = chosen.write(input);
 
   const std::unique_ptr<Drafter> read = chosen.read(arguments.output, target->config(), ends, nullptr);
-  const ExportProof proof = prove_export(*opened.drafter, *read, {type, chosen.keeps_vectors}, target->config(), ends);
+  const ExportProof proof = prove_export(*opened.drafter, *read, rounding, target->config(), ends);
   facts["files"] = files_json(arguments.output, files);
   facts["proof"] = proof_json(proof);
   facts["serve"] = chosen.serve(input);

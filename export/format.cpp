@@ -5,6 +5,7 @@
 #include "data/safetensors.h"
 #include "export/llama_cpp.h"
 #include "export/llama_cpp_target.h"
+#include "export/shell.h"
 #include "launch/check.h"
 
 namespace draftsmith {
@@ -46,13 +47,14 @@ std::vector<std::string> write_zlab_files(const ExportInput& input) {
 
 std::vector<std::string> serve_zlab(const ExportInput& input) {
   const int64_t block = input.drafter.config().block;
-  return {fmt::format("vllm serve {} --speculative-config '{{\"method\": \"dflash\", \"model\": \"{}\", "
-                      "\"num_speculative_tokens\": {}}}'",
-                      input.target_folder, input.folder, block - 1),
+  const std::string target = shell_word(input.target_folder);
+  const std::string settings = fmt::format("{{\"method\": \"dflash\", \"model\": {}, \"num_speculative_tokens\": {}}}",
+                                           nlohmann::json(input.folder).dump(), block - 1);
+  return {fmt::format("vllm serve {} --speculative-config {}", target, shell_word(settings)),
           fmt::format("python -m sglang.launch_server --model-path {} --speculative-algorithm DFLASH "
                       "--speculative-draft-model-path {} "
                       "--speculative-num-draft-tokens {}",
-                      input.target_folder, input.folder, block)};
+                      target, shell_word(input.folder), block)};
 }
 
 // ---- llama.cpp ----

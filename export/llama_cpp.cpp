@@ -5,6 +5,8 @@
 #include "data/gguf.h"
 #include "export/gguf_sizes.h"
 #include "export/gguf_vocabulary.h"
+#include "export/in_file.h"
+#include "export/shell.h"
 #include "launch/check.h"
 
 namespace draftsmith {
@@ -65,6 +67,45 @@ DrafterConfig read_sizes(const GgufFile& file) {
   return config;
 }
 
+std::unique_ptr<Drafter> read_drafter(const GgufFile& file, const HfConfig& target, const TargetEnds& ends,
+                                      DrafterIdentity* identity) {
+  const std::string& path = file.path();
+  DS_CHECK(file.text("general.architecture") == "dflash", "{}: holds architecture {}, not a DFlash drafter", path,
+           file.text("general.architecture"));
+  DrafterConfig config = read_sizes(file);
+  std::map<std::string, const GgufTensor*> stored;
+  for (const GgufTensor& tensor : file.tensors()) stored[tensor.name] = &tensor;
+
+  DraftVocabulary vocabulary;
+  if (stored.contains("d2t")) {
+    const at::Tensor ids = file.tensor("d2t").to(at::kLong).contiguous();
+    const int64_t* first = ids.const_data_ptr<int64_t>();
+    vocabulary = make_draft_vocabulary({first, first + ids.numel()}, target.vocab_size);
+    DS_CHECK(vocabulary.to_target.equal(ids), "{}: d2t does not ascend", path);
+    config.vocabulary = ids.numel();
+    DS_CHECK(stored.contains("output.weight"), "{}: d2t stands there without output.weight", path);
+    const at::Tensor own = file.tensor("output.weight"), head = ends.head.index_select(0, ids).to(at::kCPU, at::kFloat);
+    // Written from the target's rows, perhaps in half precision: 2^-8 is bfloat16's rounding.
+    DS_CHECK(own.sizes() == head.sizes() && at::allclose(own, head, 1.0 / 256, 1e-6),
+             "{}: output.weight is not the target's head at the ids of d2t", path);
+  }
+  auto drafter = make_drafter(resolve_drafter(config, target), target, ends, vocabulary, 0);
+  NamedTensors named;
+  for (const auto& [ours, theirs] : tensor_names(config.layers)) {
+    DS_CHECK(stored.contains(theirs), "{}: tensor {} is missing", path, theirs);
+    named.emplace_back(ours, file.tensor(theirs));
+    DS_CHECK(named.back().second.isfinite().all().item<bool>(), "{}: {} holds values that are not finite", path,
+             theirs);
+  }
+  assign_parameters(*drafter, named, path);
+  if (identity != nullptr) {
+    auto noted = [&](const char* key) { return file.has(key) ? file.text(key) : std::string(); };
+    *identity = {noted("draftsmith.target_hash"), noted("draftsmith.corpus_id"),
+                 noted("draftsmith.chat_template_hash")};
+  }
+  return drafter;
+}
+
 }  // namespace
 
 void check_llama_cpp(const DrafterConfig& drafter, const HfConfig& target) {
@@ -108,46 +149,13 @@ void write_llama_cpp_drafter(const Drafter& drafter, const DrafterIdentity& iden
 
 std::unique_ptr<Drafter> read_llama_cpp_drafter(const std::string& path, const HfConfig& target, const TargetEnds& ends,
                                                 DrafterIdentity* identity) {
-  const GgufFile file = GgufFile::open(path);
-  DS_CHECK(file.text("general.architecture") == "dflash", "{}: holds architecture {}, not a DFlash drafter", path,
-           file.text("general.architecture"));
-  DrafterConfig config = read_sizes(file);
-  std::map<std::string, const GgufTensor*> stored;
-  for (const GgufTensor& tensor : file.tensors()) stored[tensor.name] = &tensor;
-
-  DraftVocabulary vocabulary;
-  if (stored.contains("d2t")) {
-    const at::Tensor ids = file.tensor("d2t").to(at::kLong).contiguous();
-    const int64_t* first = ids.const_data_ptr<int64_t>();
-    vocabulary = make_draft_vocabulary({first, first + ids.numel()}, target.vocab_size);
-    DS_CHECK(vocabulary.to_target.equal(ids), "{}: d2t does not ascend", path);
-    config.vocabulary = ids.numel();
-    DS_CHECK(stored.contains("output.weight"), "{}: d2t stands there without output.weight", path);
-    const at::Tensor own = file.tensor("output.weight"), head = ends.head.index_select(0, ids).to(at::kCPU, at::kFloat);
-    // Written from the target's rows, perhaps in half precision: 2^-8 is bfloat16's rounding.
-    DS_CHECK(own.sizes() == head.sizes() && at::allclose(own, head, 1.0 / 256, 1e-6),
-             "{}: output.weight is not the target's head at the ids of d2t", path);
-  }
-  auto drafter = make_drafter(resolve_drafter(config, target), target, ends, vocabulary, 0);
-  NamedTensors named;
-  for (const auto& [ours, theirs] : tensor_names(config.layers)) {
-    DS_CHECK(stored.contains(theirs), "{}: tensor {} is missing", path, theirs);
-    named.emplace_back(ours, file.tensor(theirs));
-    DS_CHECK(named.back().second.isfinite().all().item<bool>(), "{}: {} holds values that are not finite", path,
-             theirs);
-  }
-  assign_parameters(*drafter, named, path);
-  if (identity != nullptr) {
-    auto noted = [&](const char* key) { return file.has(key) ? file.text(key) : std::string(); };
-    *identity = {noted("draftsmith.target_hash"), noted("draftsmith.corpus_id"),
-                 noted("draftsmith.chat_template_hash")};
-  }
-  return drafter;
+  return in_file(path, "give the target it was made for, or export the run again with `draftsmith export`",
+                 [&] { return read_drafter(GgufFile::open(path), target, ends, identity); });
 }
 
 std::string llama_cpp_serve_command(const std::string& target_path, const std::string& drafter_path, int64_t block) {
-  return fmt::format("llama-server -m {} -md {} --spec-type draft-dflash --spec-draft-n-max {}", target_path,
-                     drafter_path, block - 1);
+  return fmt::format("llama-server -m {} -md {} --spec-type draft-dflash --spec-draft-n-max {}",
+                     shell_word(target_path), shell_word(drafter_path), block - 1);
 }
 
 }  // namespace draftsmith

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/drafters/drafter.h"
 #include "models/targets/target.h"
@@ -13,9 +14,10 @@ namespace draftsmith {
 struct OpenedDrafter {
   std::unique_ptr<Drafter> drafter;
   DrafterIdentity identity;
-  std::string folder;  // where its weights were found
-  std::string form;    // "drafter" or the export format it was read from
-  std::string hash;    // drafter_hash()
+  std::string folder;         // where its weights were found
+  std::string form;           // "drafter" or the export format it was read from
+  std::string hash;           // drafter_hash()
+  std::string exported_from;  // an export's: drafter_hash() of the drafter it was made of, as its export.json says
 };
 
 // Decides by the files in `folder`: `latest` (a run), drafter.json, the files of an export format. Throws Error with
@@ -24,5 +26,10 @@ OpenedDrafter open_drafter(const std::string& folder, const Target& target);
 
 // SHA-256 over the configuration and every parameter's name, shape and fp32 bytes: the identity of a trained drafter.
 std::string drafter_hash(const Drafter& drafter);
+// The same of a checkpoint's folder, without its target: the bytes are hashed as they lie in the file.
+std::string drafter_hash(const std::string& checkpoint);
+
+// Folders of a run's checkpoints, newest first; empty when there is none.
+std::vector<std::string> checkpoint_folders(const std::string& run);
 
 }  // namespace draftsmith

@@ -19,8 +19,12 @@ struct ExportProof {
   double unrounded_agreement = 1;
 };
 
+// Throws Error naming the first tensor of `drafter` that is not finite, or that rounding makes so.
+void check_finite(const Drafter& drafter, const Rounding& rounding);
+
 // Runs `trained`, rounded as the format rounds, and `read` on features drawn from a fixed seed: the logits of every
-// slot of a training pass and the chains that decoding proposes must be equal. Throws Error with the first difference.
+// slot of a training pass and the chains that decoding proposes must be equal. Throws Error with the first difference,
+// and for a drafter whose weights or logits are not finite (the tensor is named; for logits the largest one).
 ExportProof prove_export(const Drafter& trained, const Drafter& read, const Rounding& rounding, const HfConfig& target,
                          const TargetEnds& ends);
 

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "export/in_file.h"
 #include "launch/check.h"
 #include "launch/file.h"
 
@@ -62,6 +63,8 @@ DrafterConfig zlab_drafter_config(const json& config, const HfConfig& target, co
   out.mask_token = whole(config, "mask_token_id", where);
   const json* taps = find(config, "target_layer_ids");
   DS_CHECK(taps != nullptr && taps->is_array(), "{}: dflash_config.target_layer_ids is missing", where);
+  for (const json& tap : *taps)
+    DS_CHECK(tap.is_number_integer(), "{}: target_layer_ids holds {}, not a whole number", where, tap.dump());
   out.taps = taps->get<std::vector<int64_t>>();
   out.hidden_size = whole(config, "hidden_size", where);
   out.intermediate_size = whole(config, "intermediate_size", where);
@@ -185,16 +188,20 @@ bool is_zlab(const std::string& folder) {
 std::unique_ptr<Drafter> read_zlab(const std::string& folder, const HfConfig& target, const TargetEnds& ends,
                                    DrafterIdentity* identity) {
   const std::string where = (fs::path(folder) / "config.json").string();
-  const DrafterConfig config = resolve_drafter(zlab_drafter_config(read_json(where), target, where), target);
-  auto drafter = make_drafter(config, target, ends, {}, 0);
-  const SafetensorsFile file = SafetensorsFile::open((fs::path(folder) / "model.safetensors").string());
-  NamedTensors named;
-  for (const auto& [name, entry] : file.entries()) {
-    const at::Tensor tensor = file.tensor(name);
-    DS_CHECK(tensor.isfinite().all().item<bool>(), "{}: {} holds values that are not finite", file.path(), name);
-    named.emplace_back(name, tensor);
-  }
-  assign_parameters(*drafter, named, file.path());
+  auto drafter =
+      in_file(where, "give the target that it was made for, or export the run again with `draftsmith export`", [&] {
+        const DrafterConfig config = resolve_drafter(zlab_drafter_config(read_json(where), target, where), target);
+        return make_drafter(config, target, ends, {}, 0);
+      });
+  const std::string path = (fs::path(folder) / "model.safetensors").string();
+  const SafetensorsFile file =
+      in_file(path, "export the run again with `draftsmith export`, or fetch the folder again", [&] {
+        const SafetensorsFile opened = SafetensorsFile::open(path);
+        NamedTensors named;
+        for (const auto& [name, entry] : opened.entries()) named.emplace_back(name, opened.tensor(name));
+        assign_parameters(*drafter, named, path);
+        return opened;
+      });
   if (identity != nullptr) {
     auto noted = [&](const char* key) {
       const auto at = file.metadata().find(key);

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
+#include "export/evaluation_file.h"
+#include "export/open_drafter.h"
 #include "launch/check.h"
 #include "launch/file.h"
 #include "train/chart.h"
@@ -15,6 +18,11 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 namespace {
+
+// Every page begins with it, and by it a page is known.
+constexpr const char* kPageStart =
+    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+    "content=\"width=device-width, initial-scale=1\">\n<title>draftsmith: ";
 
 double number(const ordered_json& json, const char* key) {
   return json.contains(key) && json[key].is_number() ? json[key].get<double>() : 0;
@@ -245,12 +253,53 @@ RunMetrics read_metrics(const std::string& run) {
   return out;
 }
 
+void check_evaluation_of(const ordered_json& evaluation, const std::string& path,
+                         const std::vector<std::string>& runs) {
+  for (const std::string& run : runs)
+    for (const std::string& checkpoint : checkpoint_folders(run))
+      if (measured_with(evaluation, drafter_hash(checkpoint))) return;
+  DS_FAIL(
+      "--evaluation {}: was measured with drafter {:.12} ({}), which is no checkpoint of {}\n       evaluate this run, "
+      "or "
+      "name the run that it belongs to",
+      path, evaluation["settings"]["drafter_hash"].get<std::string>(),
+      evaluation["settings"]["drafter"].get<std::string>(),
+      runs.front() + (runs.size() > 1 ? " or the other runs" : ""));
+}
+
+ordered_json read_served(const std::string& path) {
+  const ordered_json found = ordered_json::parse(read_file(path), nullptr, false);
+  const auto has = [&](const char* key) { return found.is_object() && found.contains(key); };
+  const auto check = [&](const char* key, bool good) {
+    DS_CHECK(
+        good,
+        "{}: is no served.json: `{}` is missing or of another type\n       tests/clients/serve_llama_cpp.py writes "
+        "one",
+        path, key);
+  };
+  for (const char* key : {"tau", "tau_draftsmith", "tokens_per_second_plain", "tokens_per_second_speculative"})
+    check(key, has(key) && found[key].is_number());
+  for (const char* key : {"identical", "identical_to_draftsmith", "outputs_total", "threads"})
+    check(key, has(key) && found[key].is_number_integer());
+  check("target", has("target") && found["target"].is_string());
+  return found;
+}
+
+void check_replaces_page(const std::string& path) {
+  if (!fs::exists(path)) return;
+  std::string start(std::string_view(kPageStart).size(), '\0');
+  std::ifstream(path).read(start.data(), static_cast<std::streamsize>(start.size()));
+  DS_CHECK(
+      start == kPageStart,
+      "--output {}: is there and is no page of draftsmith report, so it is not replaced\n       give another name, or "
+      "remove it",
+      path);
+}
+
 std::string report_page(const ReportInput& input) {
-  std::string page = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width, initial-scale=1\">\n<title>draftsmith: {}"
-      "</title>\n<style>{}</style></head><body><main>\n<h1>{} <small>draftsmith report</small></h1>\n",
-      escaped(title(input)), kReportStyle, escaped(title(input)));
+  std::string page =
+      fmt::format("{}{}</title>\n<style>{}</style></head><body><main>\n<h1>{} <small>draftsmith report</small></h1>\n",
+                  kPageStart, escaped(title(input)), kReportStyle, escaped(title(input)));
   page += tiles(input) + acceptance_section(input.evaluation) + category_section(input.evaluation) +
           served_section(input.served) + training_section(input) + example_section(input.evaluation) +
           footer(input.evaluation);

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "export/evaluation_file.h"
 #include "launch/check.h"
 #include "launch/file.h"
 #include "launch/log.h"
@@ -22,25 +23,34 @@ struct Arguments {
   std::string evaluation, served, output = "report.html", json;
 };
 
-// A step that was left out (no runtime could be installed) leaves no file: the page says so, and so does a warning.
-ordered_json optional_json(const std::string& path, const char* option) {
-  if (path.empty()) return nullptr;
-  if (!fs::exists(path)) {
-    warn("{} {}: is not there; the page says that it was not given", option, path);
-    return nullptr;
+// Before anything is read or written.
+void check_arguments(const Arguments& arguments) {
+  DS_CHECK(!arguments.runs.empty() || !arguments.evaluation.empty(), "report: give a run folder or --evaluation");
+  std::vector<fs::path> inputs;
+  for (const auto& [path, option] :
+       {std::pair(arguments.evaluation, "--evaluation"), std::pair(arguments.served, "--served")}) {
+    if (path.empty()) continue;
+    DS_CHECK(fs::exists(path), "{} {}: is not there; without the option the page says that nothing was given", option,
+             path);
+    inputs.emplace_back(path);
   }
-  ordered_json json = ordered_json::parse(read_file(path), nullptr, false);
-  DS_CHECK(json.is_object(), "{} {}: is not a JSON object", option, path);
-  return json;
+  check_output(arguments.output, inputs, "--output");
+  check_replaces_page(arguments.output);
+  if (arguments.json.empty()) return;
+  inputs.emplace_back(arguments.output);
+  check_output(arguments.json, inputs, "--json");
 }
 
 void run(const Arguments& arguments) {
   require_single_rank("report");
-  DS_CHECK(!arguments.runs.empty() || !arguments.evaluation.empty(), "report: give a run folder or --evaluation");
+  check_arguments(arguments);
   ReportInput input;
   for (const std::string& folder : arguments.runs) input.runs.push_back(read_metrics(folder));
-  input.evaluation = optional_json(arguments.evaluation, "--evaluation");
-  input.served = optional_json(arguments.served, "--served");
+  if (!arguments.evaluation.empty()) {
+    input.evaluation = read_evaluation(arguments.evaluation);
+    if (!arguments.runs.empty()) check_evaluation_of(input.evaluation, arguments.evaluation, arguments.runs);
+  }
+  if (!arguments.served.empty()) input.served = read_served(arguments.served);
   const std::string page = report_page(input);
   write_file(arguments.output, page);
   say("wrote", "{}  {}", arguments.output, short_bytes(static_cast<double>(page.size())));

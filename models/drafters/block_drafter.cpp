@@ -3,6 +3,8 @@
 // layer's own k_norm, and to its own block in both directions.
 #include "models/drafters/block_drafter.h"
 
+#include <cmath>
+
 #include "launch/check.h"
 #include "models/decoding/sampling.h"
 #include "models/parts/gather.h"
@@ -281,6 +283,11 @@ Proposal BlockDrafter::propose(DraftState& opaque, int64_t anchor, const Propose
     layers.push_back(LayerContext{state.keys[i].narrow(0, 0, length), state.values[i].narrow(0, 0, length)});
   const at::Tensor logits =
       draftsmith::linear(blocks(layers, run), head_.to(norm_.scalar_type())).to(at::kFloat);  // [n, Vd]
+  // The sum is one pass; only a sum that is not finite is looked into.
+  DS_CHECK(std::isfinite(logits.sum().item<float>()) || logits.isfinite().all().item<bool>(),
+           "the {} drafter's logits are not finite after {} tokens: its weights are too large or broken\n       "
+           "take an earlier checkpoint, or train anew with a smaller optimizer.lr",
+           config_.kind, length);
 
   Proposal proposal;
   at::Tensor ids;

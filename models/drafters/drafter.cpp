@@ -25,6 +25,9 @@ struct Kind {
 constexpr Kind kKinds[] = {{"dflash", make_dflash}, {"dflare", make_dflare}};
 
 constexpr int kFormat = 1;
+// Behind every fault of stored weights.
+constexpr const char* kRemedy =
+    "\n       the weights are not whole or of another drafter: name another checkpoint, or train or export anew";
 constexpr const char* kOffsets =
     "d2t";  // target id = draft id + d2t[draft id], as in published reduced-vocabulary drafters
 
@@ -146,16 +149,24 @@ struct StoredDrafter {
   }
 };
 
+SafetensorsFile open_weights(const std::string& path) {
+  try {
+    return SafetensorsFile::open(path);
+  } catch (const Error& error) {
+    DS_FAIL("{}{}", error.what(), kRemedy);
+  }
+}
+
 StoredDrafter open_stored(const std::string& folder) {
   const std::string path = folder + "/drafter.json";
   const nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, false);
   DS_CHECK(json.is_object() && json.contains("drafter"),
-           "{}: not a drafter's description (a JSON object with `drafter`)", path);
+           "{}: not a drafter's description (a JSON object with `drafter`){}", path, kRemedy);
   DS_CHECK(json.value("format", 0) == kFormat, "{}: format {}, this program reads {}", path, json.value("format", 0),
            kFormat);
   return {json["drafter"],
           {json.value("target_hash", ""), json.value("corpus_id", ""), json.value("chat_template_hash", "")},
-          SafetensorsFile::open(folder + "/drafter.safetensors")};
+          open_weights(folder + "/drafter.safetensors")};
 }
 
 }  // namespace
@@ -201,16 +212,16 @@ void assign_parameters(const Drafter& drafter, const NamedTensors& named, const 
   std::map<std::string, at::Tensor> given(named.begin(), named.end());
   for (auto& [name, parameter] : drafter.parameters()) {
     const auto found = given.find(name);
-    DS_CHECK(found != given.end(), "{}: tensor `{}` is missing", where, name);
-    DS_CHECK(found->second.sizes() == parameter.sizes(), "{}: tensor `{}` has shape [{}], the drafter's is [{}]", where,
-             name, fmt::join(found->second.sizes(), ", "), fmt::join(parameter.sizes(), ", "));
+    DS_CHECK(found != given.end(), "{}: tensor `{}` is missing{}", where, name, kRemedy);
+    DS_CHECK(found->second.sizes() == parameter.sizes(), "{}: tensor `{}` has shape [{}], the drafter's is [{}]{}",
+             where, name, fmt::join(found->second.sizes(), ", "), fmt::join(parameter.sizes(), ", "), kRemedy);
     const int64_t bad = first_not_finite(found->second.to(at::kCPU).contiguous());
-    DS_CHECK(bad < 0, "{}: tensor `{}` holds a value that is not finite at element {}", where, name, bad);
+    DS_CHECK(bad < 0, "{}: tensor `{}` holds a value that is not finite at element {}{}", where, name, bad, kRemedy);
     at::Tensor(parameter).copy_(found->second);
     given.erase(found);
   }
-  DS_CHECK(given.empty(), "{}: tensor `{}` belongs to no parameter of a {} drafter ({} such)", where,
-           given.begin()->first, drafter.config().kind, given.size());
+  DS_CHECK(given.empty(), "{}: tensor `{}` belongs to no parameter of a {} drafter ({} such){}", where,
+           given.begin()->first, drafter.config().kind, given.size(), kRemedy);
 }
 
 }  // namespace draftsmith

@@ -63,6 +63,21 @@ TEST(Evaluation, AcceptanceCountsOnlyRoundsThatProposedThatFar) {
   EXPECT_EQ(figures.lengths, (std::vector<int64_t>{3, 1, 0, 1}));
 }
 
+TEST(Evaluation, SlotsBehindAnAcceptedStopTokenWereNotOffered) {
+  EvaluationRow row = first_answer();
+  row.speculative.tokens = {9, 9, 9, 9, 9, 2};  // 4 of the first round, then one: the drafted stop token
+  row.speculative.stopped = true;
+  EvaluationFigures figures(4);
+  figures.add(row);
+  EXPECT_EQ(figures.offered, (std::vector<int64_t>{2, 1, 1}));
+  EXPECT_EQ(figures.taken, (std::vector<int64_t>{2, 1, 1}));
+  // A stop token that the target puts behind a rejected slot: the slots behind were judged.
+  row.speculative.tokens = {9, 9, 9, 9, 9, 9, 2};
+  EvaluationFigures corrected(4);
+  corrected.add(row);
+  EXPECT_EQ(corrected.offered, (std::vector<int64_t>{2, 2, 2}));
+}
+
 TEST(Evaluation, SpeedAndBreakEvenComeFromMeasuredSeconds) {
   EvaluationFigures figures(4);
   figures.add(first_answer());
@@ -155,6 +170,20 @@ TEST_F(EvaluateTiny, SpeculativeSamplingClaimsNoIdenticalOutputs) {
   options.decode.rule = VerifyRule::kSpeculative;
   const EvaluationReport report = sum_up(evaluate(*target, *drafter, nullptr, prompts(2), options), 5, false);
   EXPECT_TRUE(to_json(report.overall, false)["outputs_identical"].is_null());
+}
+
+TEST_F(EvaluateTiny, DrafterWhoseLogitsAreNotFiniteIsNamed) {
+  const auto drafter = testing::tiny_drafter(*target, testing::tiny_drafter_config());
+  const at::NoGradGuard no_grad;
+  for (auto& [name, tensor] : drafter->parameters())
+    if (name == "norm.weight") at::Tensor(tensor).fill_(3e38);
+  EvaluationOptions options;
+  options.decode.max_new_tokens = 8;
+  options.name = "runs/burst";
+  const std::string said = testing::message_of([&] { evaluate(*target, *drafter, nullptr, prompts(1), options); });
+  EXPECT_CONTAINS(said, "runs/burst");
+  EXPECT_CONTAINS(said, "not finite");
+  EXPECT_CONTAINS(said, "earlier checkpoint");
 }
 
 TEST_F(EvaluateTiny, ShorterBlocksProposeLessAndLongerOnesAreRefused) {

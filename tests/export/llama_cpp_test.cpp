@@ -7,6 +7,7 @@
 #include "export/gguf_vocabulary.h"
 #include "export/llama_cpp_target.h"
 #include "export/proof.h"
+#include "export/shell.h"
 #include "tests/export/tiny_model.h"
 
 namespace draftsmith {
@@ -101,6 +102,30 @@ TEST_F(LlamaCpp, UnknownSplitIsAnErrorNotAGuess) {
 TEST_F(LlamaCpp, ServeCommandStatesTheDraftLength) {
   EXPECT_EQ(llama_cpp_serve_command("t.gguf", "d.gguf", 8),
             "llama-server -m t.gguf -md d.gguf --spec-type draft-dflash --spec-draft-n-max 7");
+}
+
+TEST_F(LlamaCpp, ServeCommandsQuotePathsThatAShellWouldSplit) {
+  EXPECT_EQ(shell_word("plain/path-1.gguf"), "plain/path-1.gguf");
+  EXPECT_EQ(shell_word("it's a $path"), "'it'\\''s a $path'");
+  EXPECT_EQ(llama_cpp_serve_command("my target.gguf", "d.gguf", 8),
+            "llama-server -m 'my target.gguf' -md d.gguf --spec-type draft-dflash --spec-draft-n-max 7");
+  const auto drafter = testing::tiny_drafter(*target, testing::tiny_drafter_config());
+  const ExportInput input{*drafter, {}, target->config(), "my target", "my drafter", FloatType::kFloat32, ""};
+  const std::vector<std::string> lines = format("zlab").serve(input);
+  EXPECT_EQ(lines[0],
+            "vllm serve 'my target' --speculative-config '{\"method\": \"dflash\", \"model\": \"my drafter\", "
+            "\"num_speculative_tokens\": 4}'");
+  EXPECT_CONTAINS(lines[1], "--model-path 'my target'");
+  EXPECT_CONTAINS(lines[1], "--speculative-draft-model-path 'my drafter'");
+}
+
+TEST_F(LlamaCpp, FaultsOfADraftFileNameItAndSayWhatToDo) {
+  write(*testing::tiny_drafter(*target, testing::tiny_drafter_config()));
+  fs::resize_file(folder / "draft.gguf", fs::file_size(folder / "draft.gguf") / 2);
+  const std::string said =
+      testing::message_of([&] { read_llama_cpp_drafter(folder / "draft.gguf", target->config(), ends); });
+  EXPECT_CONTAINS(said, "draft.gguf");
+  EXPECT_CONTAINS(said, "draftsmith export");
 }
 
 TEST_F(LlamaCpp, ScaledRopeIsRefused) {

@@ -137,6 +137,32 @@ TEST_F(Zlab, ProofSeesOneChangedWeight) {
   EXPECT_THROW(prove_export(*drafter, *read, {}, target->config(), ends), Error);
 }
 
+TEST_F(Zlab, ProofNamesTheTensorThatIsNotFiniteOrTooLarge) {
+  write();
+  const auto read = read_zlab(folder / "out", target->config(), ends);
+  const at::NoGradGuard no_grad;
+  const auto tensor = [&](const Drafter& of, const std::string& wanted) {
+    for (const auto& [name, found] : of.parameters())
+      if (name == wanted) return found;
+    return at::Tensor();
+  };
+  const auto said = [&](const Rounding& rounding) {
+    return testing::message_of([&] { prove_export(*drafter, *read, rounding, target->config(), ends); });
+  };
+  at::Tensor first = tensor(*drafter, "layers.1.mlp.up_proj.weight").view(-1)[7];
+  first.fill_(1e6);  // beyond float16
+  EXPECT_CONTAINS(said({FloatType::kFloat16, false}), "`layers.1.mlp.up_proj.weight` has values up to 1e+06");
+  EXPECT_CONTAINS(said({FloatType::kFloat16, false}), "--dtype");
+  first.fill_(std::nan(""));
+  EXPECT_CONTAINS(said({}), "`layers.1.mlp.up_proj.weight` holds a value that is not finite at element 7");
+  // Finite weights whose products are not.
+  first.fill_(0.1);
+  for (const Drafter* one : {static_cast<const Drafter*>(drafter.get()), static_cast<const Drafter*>(read.get())})
+    tensor(*one, "norm.weight").fill_(3e38);
+  EXPECT_CONTAINS(said({}), "`norm.weight`");
+  EXPECT_CONTAINS(said({}), "earlier checkpoint");
+}
+
 TEST_F(Zlab, ReducedVocabularyIsRefusedWithTheFormatThatTakesIt) {
   std::vector<int64_t> ids;
   for (int64_t id = 0; id < 200; ++id) ids.push_back(id);
@@ -183,6 +209,58 @@ TEST_F(Zlab, WhatThisProgramDoesNotComputeIsNamed) {
   refused("dflash_config", nested);
 }
 
+TEST_F(Zlab, MaskTokenAndTapsThatCannotBeNameTheConfigAndWhatToDo) {
+  write();
+  const nlohmann::ordered_json original = config();
+  const auto refused = [&](const char* key, const nlohmann::ordered_json& value, const char* expected) {
+    nlohmann::ordered_json changed = original;
+    changed["dflash_config"][key] = value;
+    write_file(folder / "out/config.json", changed.dump());
+    const std::string said = error();
+    EXPECT_CONTAINS(said, "out/config.json");
+    EXPECT_CONTAINS(said, expected);
+    EXPECT_CONTAINS(said, "draftsmith export");
+  };
+  refused("mask_token_id", 2, "eos_token_id");
+  refused("mask_token_id", 100000, "mask");
+  refused("target_layer_ids", {0, 9}, "9 is no layer");
+  refused("target_layer_ids", {2, 0}, "ascend");
+  refused("target_layer_ids", {0, 1.5}, "1.5");
+}
+
+TEST_F(Zlab, CutFilesSayWhatToDo) {
+  write();
+  const auto cut = [](const std::string& path) { fs::resize_file(path, fs::file_size(path) / 2); };
+  cut(folder / "out/model.safetensors");
+  EXPECT_CONTAINS(error(), "model.safetensors");
+  EXPECT_CONTAINS(error(), "draftsmith export");
+
+  save_drafter(*drafter, {target->weight_hash(), "", ""}, folder / "checkpoint");
+  cut(folder / "checkpoint/drafter.safetensors");
+  const std::string said = testing::message_of([&] { open_drafter(folder / "checkpoint", *target); });
+  EXPECT_CONTAINS(said, "drafter.safetensors");
+  EXPECT_CONTAINS(said, "another checkpoint");
+}
+
+TEST_F(Zlab, HashOfACheckpointIsThatOfTheDrafterInIt) {
+  std::vector<int64_t> ids{3, 7, 40, 41, 200};
+  DrafterConfig small = testing::tiny_drafter_config();
+  small.vocabulary = 5;
+  for (const bool reduced : {false, true}) {
+    const auto one = reduced
+                         ? testing::tiny_drafter(*target, small, make_draft_vocabulary(ids, testing::kTinyVocabulary))
+                         : testing::tiny_drafter(*target, testing::tiny_drafter_config());
+    const std::string path = folder / (reduced ? "run/checkpoints/step-20" : "run/checkpoints/step-3");
+    save_drafter(*one, {target->weight_hash(), "", ""}, path);
+    EXPECT_EQ(drafter_hash(path), drafter_hash(*one));
+    EXPECT_EQ(drafter_hash(path), open_drafter(path, *target).hash);
+  }
+  fs::create_directories(folder / "run/checkpoints/step-30.part");
+  EXPECT_EQ(checkpoint_folders(folder / "run"),
+            (std::vector<std::string>{folder / "run/checkpoints/step-20", folder / "run/checkpoints/step-3"}));
+  EXPECT_TRUE(checkpoint_folders(folder / "nowhere").empty());
+}
+
 TEST_F(Zlab, DrafterOfAnotherTargetIsRefusedWithBothHashes) {
   write_zlab(*drafter, {"0123abc", "", ""}, target->config(), FloatType::kFloat32, folder / "out");
   try {
@@ -210,10 +288,12 @@ TEST_F(Zlab, NaNAndMissingWeightsAreNamed) {
   named[5].second.view(-1)[0] = std::nan("");
   write_safetensors(folder / "out/model.safetensors", named);
   EXPECT_NE(error().find(named[5].first), std::string::npos) << error();
+  EXPECT_CONTAINS(error(), "export anew");
   const std::string lost = named[5].first;
   named.erase(named.begin() + 5);
   write_safetensors(folder / "out/model.safetensors", named);
   EXPECT_NE(error().find(lost), std::string::npos) << error();
+  EXPECT_CONTAINS(error(), "export anew");
 }
 
 }  // namespace
