@@ -59,20 +59,22 @@ Summary describe(const Manifest& store, const std::string& command, const StoreO
 void check_json_output(const StoreOptions& options) {
   if (options.json.empty()) return;
   std::vector<std::filesystem::path> inputs;
-  std::error_code unreadable;  // such a folder is no store, and is named as that
-  for (const auto& entry : std::filesystem::directory_iterator(options.folder, unreadable)) {
+  for (const auto& entry : std::filesystem::directory_iterator(options.folder)) {
     if (entry.path().extension() == ".h5" || entry.path().filename() == "manifest.json") inputs.push_back(entry.path());
   }
   check_output(options.json, inputs, "--json");
 }
 
 void inform(const StoreOptions& options) {
+  const Manifest store = read_manifest(options.folder);
+  check_json_output(options);
   FeatureStore::open(options.folder, /*whole=*/false);  // the shards are there, and are those of the manifest
-  describe(read_manifest(options.folder), "store info", options).finish();
+  describe(store, "store info", options).finish();
 }
 
 void verify(const StoreOptions& options) {
   const Manifest store = read_manifest(options.folder);
+  check_json_output(options);
   Summary summary = describe(store, "store verify", options);
   const int64_t faulty = FeatureStore::verify(options.folder);
   summary.rows_in = store.rows();
@@ -99,9 +101,8 @@ void add_store_command(CLI::App& app) {
     command->add_option("folder", options->folder, "folder of the feature store")->required();
     command->add_option("--json", options->json, "also write the summary to this file");
     command->footer(fmt::format("Example:\n  draftsmith store {} features", name));
-    command->callback([name, options, run] {
+    command->callback([name, run] {
       require_single_rank(fmt::format("store {}", name));
-      check_json_output(*options);
       run();
     });
   };

@@ -175,6 +175,8 @@ TEST_F(Capture, TheSummaryNeverReplacesAnInput) {
     EXPECT_CONTAINS(run.output, "is also read");
     EXPECT_TRUE(read_file(folder / input) == before);
   }
+  EXPECT_EQ(run_program({"store", "info", folder / "none", "--json", folder / "none/info.json"}).code, 1);
+  EXPECT_FALSE(std::filesystem::exists(folder / "none"));
   ASSERT_EQ(run_program(command("f")).code, 0);
   const auto whole = files_of(folder / "f");
   const RunResult run = run_program({"store", "info", folder / "f", "--json", folder / "f/manifest.json"});
