@@ -1,7 +1,7 @@
 #include "train/train_command.h"
 
 #include "configs/train_config.h"
-#include "launch/check.h"
+#include "launch/file.h"
 #include "launch/log.h"
 #include "launch/ranks.h"
 #include "launch/summary.h"
@@ -95,7 +95,10 @@ void add_train_command(CLI::App& app) {
       "print the resolved configuration and every tensor; needs the target's config.json and nothing else");
   command->add_option("--json", options->json, "write the summary as JSON to this file");
   add_device_options(*command, options->device);
-  command->callback([options] { options->dry_run ? show(*options) : train(*options); });
+  command->callback([options] {
+    if (!options->json.empty()) check_output(options->json, {options->config}, "--json");
+    options->dry_run ? show(*options) : train(*options);
+  });
 }
 
 }  // namespace draftsmith

@@ -288,6 +288,12 @@ TEST_F(Train, ADamagedCheckpointIsNamed) {
   EXPECT_NE(train("run", {"schedule.max_steps=5"}).output.find("no whole checkpoint"), std::string::npos);
 }
 
+TEST_F(Train, TheSummaryDoesNotReplaceTheRecipe) {
+  const std::string path = recipe("own");
+  EXPECT_CONTAINS(run_program({"train", "--config", path, "--json", path}).output, "is also read");
+  EXPECT_CONTAINS(read_file(path), "samples_per_step");
+}
+
 TEST_F(Train, ARunDoesNotGoOnWithOtherData) {
   const std::vector<std::string> set{"schedule.max_steps=10"};
   ASSERT_EQ(train("run", set).code, 0);
