@@ -57,7 +57,7 @@ def main():
             for _ in range(10):
                 token = torch.randint(0, vocabulary, (1, 1))
                 step[0] = min(step[0], timed(lambda: model(token, past_key_values=cache, use_cache=True)))
-                cache.crop(CONTEXT)
+                cache.crop(-1)
             step[1] = min(step[1], our_step(arguments.benches, arguments.target))
             seconds = timed(lambda: model.model(batch, use_cache=True))
             prefill[0] = max(prefill[0], ROWS * LENGTH / seconds)

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "configs/drafter_config.h"
 #include "launch/process.h"
 #include "models/capture.h"
 
@@ -62,7 +63,9 @@ int main(int argc, char** argv) {
 
     start = now();
     const auto store = folder / fmt::format("store-{}", round);
-    StoreIdentity identity{.target_hash = "bench", .target_name = "bench", .corpus_id = corpus.id()};
+    StoreIdentity identity;
+    identity.target_hash = identity.target_name = "bench";
+    identity.corpus_id = corpus.id();
     identity.taps = options.taps;
     identity.hidden_size = target->config().hidden_size;
     identity.dtype = "bfloat16";
