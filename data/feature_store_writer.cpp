@@ -1,9 +1,3 @@
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -13,6 +7,7 @@
 #include "data/manifest.h"
 #include "launch/check.h"
 #include "launch/file.h"
+#include "launch/lock.h"
 #include "launch/log.h"
 #include "launch/ranks.h"
 
@@ -20,24 +15,6 @@ namespace draftsmith {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Keeps a second writer out of the folder for as long as it lives; a killed process leaves no lock behind.
-class FolderLock {
- public:
-  explicit FolderLock(const std::string& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    DS_CHECK(fd_ >= 0, "{}: cannot be opened: {}", folder, std::strerror(errno));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      ::close(fd_);
-      DS_FAIL("{}: another process is writing this store; wait for it or end it", folder);
-    }
-  }
-  ~FolderLock() { ::close(fd_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int fd_;
-};
 
 bool is_shard(const std::string& name) {
   return name.rfind("shard-", 0) == 0;
@@ -134,7 +111,7 @@ FeatureStoreWriter::FeatureStoreWriter(const std::string& folder, const StoreIde
   check_writable_folder(folder);
   impl_->folder = folder;
   impl_->shard_bytes = shard_bytes;
-  impl_->lock.emplace(folder);
+  impl_->lock.emplace(folder, "store");
   impl_->resume(identity, rows_total);
 }
 
