@@ -107,10 +107,9 @@ class Preparation {
   void count_row() { ++summary_.rows_in; }
 
   Summary finish() {
-    const auto duplicates = summary_.dropped.find("duplicate");  // nothing is lost with them
-    const int64_t lost = summary_.rows_dropped() - (duplicates == summary_.dropped.end() ? 0 : duplicates->second);
-    const double share =
-        summary_.rows_in == 0 ? 1.0 : static_cast<double>(lost) / static_cast<double>(summary_.rows_in);
+    const double share = summary_.rows_in == 0
+                             ? 1.0
+                             : static_cast<double>(summary_.rows_unusable()) / static_cast<double>(summary_.rows_in);
     std::string examples;
     for (const auto& [reason, example] : examples_) {
       warn("{} ({} rows), first {}", reason, with_commas(summary_.dropped[reason]), example);

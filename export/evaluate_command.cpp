@@ -1,7 +1,6 @@
 #include "export/evaluate_command.h"
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <filesystem>
 
 #include "data/assignments.h"
@@ -42,13 +41,7 @@ struct Arguments {
 // Before anything is loaded or written.
 void check_arguments(const Arguments& arguments) {
   const SamplingOptions& sampling = arguments.sampling;
-  DS_CHECK(std::isfinite(sampling.temperature) && sampling.temperature >= 0,
-           "--temperature {}: has to be 0 (greedy) or a finite number above it", sampling.temperature);
-  DS_CHECK(sampling.top_p > 0 && sampling.top_p <= 1, "--top-p {}: has to lie above 0 and up to 1 (off)",
-           sampling.top_p);
-  DS_CHECK(sampling.top_k >= 0, "--top-k {}: has to be 0 (off) or more", sampling.top_k);
-  DS_CHECK(sampling.temperature > 0 || (sampling.top_p == 1 && sampling.top_k == 0),
-           "--top-p and --top-k have no effect at temperature 0; give --temperature above 0, or leave them out");
+  check_sampling_options(sampling);
   DS_CHECK(arguments.rule == "match" || sampling.temperature > 0,
            "--rule speculative needs --temperature above 0: greedy decoding has one outcome");
   DS_CHECK(arguments.max_new_tokens >= 2,
@@ -74,17 +67,6 @@ std::vector<EvaluationPrompt> take_evenly(std::vector<EvaluationPrompt> prompts,
   for (int64_t i = 0; i < limit; ++i) taken.push_back(std::move(prompts[static_cast<size_t>(i * total / limit)]));
   summary.drop("beyond --limit", total - limit);
   return taken;
-}
-
-// Rows that cannot be used; those that were left out on purpose are none of them.
-void check_drops(const Summary& summary, double most) {
-  int64_t unusable = summary.rows_dropped();
-  for (const char* reason : {"beyond --limit", "duplicate"})
-    if (const auto found = summary.dropped.find(reason); found != summary.dropped.end()) unusable -= found->second;
-  DS_CHECK(static_cast<double>(unusable) <= most * static_cast<double>(summary.rows_in),
-           "{} rows of the prompts cannot be used, more than --max-drop-fraction {} allows: kept are {}\n       mend "
-           "the rows, or allow more",
-           unusable, most, summary.rows_line());
 }
 
 std::vector<EvaluationPrompt> evaluation_prompts(const Arguments& arguments, const Tokenizer& tokenizer,

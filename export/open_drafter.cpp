@@ -119,20 +119,13 @@ std::string drafter_hash(const Drafter& drafter) {
 }
 
 std::string drafter_hash(const std::string& checkpoint) {
+  const StoredDrafter stored = open_stored_drafter(checkpoint);
   const std::string path = checkpoint + "/drafter.json";
-  const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
-  DS_CHECK(json.is_object() && json.contains("drafter"), "{}: is no drafter's description", path);
-  const DrafterConfig config = drafter_from_json(json["drafter"], path);
+  const DrafterConfig config = drafter_from_json(stored.config, path);
   DS_CHECK(!config.taps.empty(), "{}: names no taps", path);
-  const SafetensorsFile file = SafetensorsFile::open(checkpoint + "/drafter.safetensors");
   NamedTensors named;
-  for (const std::string& name : parameter_names(config)) named.emplace_back(name, file.tensor(name));
-  at::Tensor ids;
-  if (file.has("d2t")) {
-    const at::Tensor offsets = file.tensor("d2t").to(at::kLong);
-    ids = offsets + at::arange(offsets.numel(), at::kLong);
-  }
-  return hash_of(config, named, ids);
+  for (const std::string& name : parameter_names(config)) named.emplace_back(name, stored.file.tensor(name));
+  return hash_of(config, named, stored.ids());
 }
 
 std::vector<std::string> checkpoint_folders(const std::string& run) {

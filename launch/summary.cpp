@@ -14,6 +14,13 @@ int64_t Summary::rows_dropped() const {
   return n;
 }
 
+int64_t Summary::rows_unusable() const {
+  int64_t n = rows_dropped();
+  for (const char* reason : {"beyond --limit", "duplicate"})
+    if (const auto found = dropped.find(reason); found != dropped.end()) n -= found->second;
+  return n;
+}
+
 std::string Summary::rows_line() const {
   std::string line = fmt::format("{} of {} rows", with_commas(rows_kept), with_commas(rows_in));
   std::string reasons;

@@ -20,6 +20,8 @@ struct Summary {
 
   void drop(const std::string& reason, int64_t rows = 1) { dropped[reason] += rows; }
   int64_t rows_dropped() const;
+  // Of these, rows that could not be used: not those left out on purpose ("beyond --limit") or said again ("duplicate").
+  int64_t rows_unusable() const;
   // "5,213 of 5,240 rows (20 too short, 7 no answer)"
   std::string rows_line() const;
   nlohmann::ordered_json json() const;

@@ -41,9 +41,7 @@ struct GenerateOptions {
 void check_options(GenerateOptions& options) {
   options.prompts.render.variables = template_variables(options.variables);
   options.prompts.read.role_map = role_map(options.roles);
-  check_sampling(options.sampling);
-  DS_CHECK(options.sampling.temperature > 0 || (options.sampling.top_k == 0 && options.sampling.top_p == 1),
-           "--top-k and --top-p have no effect at temperature 0: leave them out, or give --temperature");
+  check_sampling_options(options.sampling);
   DS_CHECK(options.max_drop_fraction >= 0 && options.max_drop_fraction <= 1, "--max-drop-fraction {}: must lie in 0..1",
            options.max_drop_fraction);
   std::vector<std::filesystem::path> files = hf_files(options.target);
@@ -116,18 +114,6 @@ std::string answer_group(const Target& target, const Tokenizer& tokenizer, const
     lines += answer_line(rows[i], answer, tokenizer);
   }
   return lines;
-}
-
-// Rows that cannot be used; those that were left out on purpose, or said again, are none of them.
-void check_drops(const Summary& summary, double most) {
-  int64_t unusable = summary.rows_dropped();
-  for (const char* reason : {"beyond --limit", "duplicate"}) {
-    if (const auto found = summary.dropped.find(reason); found != summary.dropped.end()) unusable -= found->second;
-  }
-  DS_CHECK(static_cast<double>(unusable) <= most * static_cast<double>(summary.rows_in),
-           "{} rows of the prompts cannot be used, more than --max-drop-fraction {} allows; kept are {}\n       mend "
-           "the rows, or allow more",
-           unusable, most, summary.rows_line());
 }
 
 void finish_summary(Summary& summary, const AnswersFile& file, const GenerateOptions& options, int64_t replaced,

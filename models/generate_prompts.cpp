@@ -99,6 +99,19 @@ GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& toke
   return prompts;
 }
 
+void check_drops(const Summary& summary, double max_drop_fraction) {
+  DS_CHECK(static_cast<double>(summary.rows_unusable()) <= max_drop_fraction * static_cast<double>(summary.rows_in),
+           "{} rows of the prompts cannot be used, more than --max-drop-fraction {} allows; kept are {}\n       mend "
+           "the rows, or allow more",
+           summary.rows_unusable(), max_drop_fraction, summary.rows_line());
+}
+
+void check_sampling_options(const SamplingOptions& options) {
+  check_sampling(options);
+  DS_CHECK(options.temperature > 0 || (options.top_k == 0 && options.top_p == 1),
+           "--top-k and --top-p have no effect at temperature 0: leave them out, or give --temperature");
+}
+
 // What ends an answer: the end tokens of the target's configuration, and the end token that its template's turns carry.
 std::vector<int64_t> stop_tokens(const HfConfig& config, const Tokenizer& tokenizer, const ChatTemplate& chat,
                                  const std::string& folder) {

@@ -10,6 +10,7 @@
 #include "data/conversations.h"
 #include "data/text.h"
 #include "launch/summary.h"
+#include "models/decoding/sampling.h"
 
 namespace draftsmith {
 
@@ -36,6 +37,12 @@ struct GeneratePrompts {
 // outside the target's vocabulary.
 GeneratePrompts read_prompts(const PromptOptions& options, const Tokenizer& tokenizer, const ChatTemplate& chat,
                              const HfConfig& target, Summary& summary);
+
+// Throws Error when more of the rows than this share cannot be used.
+void check_drops(const Summary& summary, double max_drop_fraction);
+
+// Throws Error for sampling options that cannot be (check_sampling), and for those that a greedy run would not read.
+void check_sampling_options(const SamplingOptions& options);
 
 // What ends an answer, ascending: the end tokens of the target's configuration, and the end token that its template's
 // turns carry. Throws Error when there is none.

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "export/open_drafter.h"
 #include "launch/check.h"
 #include "launch/file.h"
 #include "launch/log.h"
@@ -42,14 +43,6 @@ std::string first_difference(const std::string& old_text, const std::string& new
     if (!has_a && !has_b) return "";
     if (a != b && !(names_folder(a) && names_folder(b))) return fmt::format("`{}` there, `{}` now", a, b);
   }
-}
-
-int64_t step_of(const std::string& name) {
-  constexpr std::string_view kPrefix = "step-";
-  if (!name.starts_with(kPrefix) || name.size() == kPrefix.size()) return -1;
-  for (const char c : name.substr(kPrefix.size()))
-    if (c < '0' || c > '9') return -1;
-  return std::stoll(name.substr(kPrefix.size()));
 }
 
 // Keeps the lines of finished steps up to `step`; a torn last line is dropped.
@@ -144,15 +137,10 @@ void RunFolder::save(const TrainState& state, const Drafter& drafter, const Draf
 }
 
 void RunFolder::remove_old(int64_t keep) const {
-  std::vector<std::pair<int64_t, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(fs::path(folder_) / "checkpoints")) {
-    const int64_t step = step_of(entry.path().filename().string());
-    if (step >= 0) found.emplace_back(step, entry.path());
-  }
-  std::sort(found.rbegin(), found.rend());
+  const std::vector<std::string> found = checkpoint_folders(folder_);
   const fs::path newest_path(newest());
   for (size_t i = static_cast<size_t>(keep); i < found.size(); ++i)
-    if (found[i].second != newest_path) fs::remove_all(found[i].second);
+    if (fs::path(found[i]) != newest_path) fs::remove_all(found[i]);
 }
 
 void RunFolder::metric(const nlohmann::ordered_json& line) {

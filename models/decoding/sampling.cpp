@@ -80,9 +80,9 @@ uint64_t accept_seed(uint64_t seed) {
 
 void check_sampling(const SamplingOptions& options) {
   DS_CHECK(options.temperature >= 0 && std::isfinite(options.temperature),
-           "temperature is {}; it must be 0 (greedy) or a positive number", options.temperature);
-  DS_CHECK(options.top_k >= 0, "top-k is {}; it must be 0 (off) or positive", options.top_k);
-  DS_CHECK(options.top_p > 0 && options.top_p <= 1, "top-p is {}; it must be above 0 and at most 1 (off)",
+           "--temperature is {}; it must be 0 (greedy) or a positive number", options.temperature);
+  DS_CHECK(options.top_k >= 0, "--top-k is {}; it must be 0 (off) or positive", options.top_k);
+  DS_CHECK(options.top_p > 0 && options.top_p <= 1, "--top-p is {}; it must be above 0 and at most 1 (off)",
            options.top_p);
 }
 

@@ -129,26 +129,6 @@ void save_drafter(const Drafter& drafter, const DrafterIdentity& identity, const
 
 namespace {
 
-// A drafter's folder, read and not yet made into a drafter.
-struct StoredDrafter {
-  nlohmann::json config;
-  DrafterIdentity identity;
-  SafetensorsFile file;
-
-  NamedTensors parameters() const {
-    NamedTensors named;
-    for (const auto& [name, entry] : file.entries())
-      if (name != kOffsets) named.emplace_back(name, file.tensor(name));
-    return named;
-  }
-  // Target ids of the draft vocabulary, ascending; undefined: the full one.
-  at::Tensor ids() const {
-    if (!file.has(kOffsets)) return {};
-    const at::Tensor offsets = file.tensor(kOffsets).to(at::kLong);
-    return offsets + at::arange(offsets.numel(), at::kLong);
-  }
-};
-
 SafetensorsFile open_weights(const std::string& path) {
   try {
     return SafetensorsFile::open(path);
@@ -157,7 +137,22 @@ SafetensorsFile open_weights(const std::string& path) {
   }
 }
 
-StoredDrafter open_stored(const std::string& folder) {
+}  // namespace
+
+NamedTensors StoredDrafter::parameters() const {
+  NamedTensors named;
+  for (const auto& [name, entry] : file.entries())
+    if (name != kOffsets) named.emplace_back(name, file.tensor(name));
+  return named;
+}
+
+at::Tensor StoredDrafter::ids() const {
+  if (!file.has(kOffsets)) return {};
+  const at::Tensor offsets = file.tensor(kOffsets).to(at::kLong);
+  return offsets + at::arange(offsets.numel(), at::kLong);
+}
+
+StoredDrafter open_stored_drafter(const std::string& folder) {
   const std::string path = folder + "/drafter.json";
   const nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, false);
   DS_CHECK(json.is_object() && json.contains("drafter"),
@@ -169,11 +164,9 @@ StoredDrafter open_stored(const std::string& folder) {
           open_weights(folder + "/drafter.safetensors")};
 }
 
-}  // namespace
-
 std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig& target, const TargetEnds& ends,
                                       const std::string& target_hash, DrafterIdentity* identity) {
-  const StoredDrafter stored = open_stored(folder);
+  const StoredDrafter stored = open_stored_drafter(folder);
   DS_CHECK(target_hash.empty() || stored.identity.target_hash == target_hash,
            "{}: this drafter was trained for another target\n       it belongs to weights {}, the target given has "
            "{}\n       give the target it was trained for, or train "
@@ -190,7 +183,7 @@ std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig&
 }
 
 void restore_drafter(const Drafter& drafter, const DrafterIdentity& identity, const std::string& folder) {
-  const StoredDrafter stored = open_stored(folder);
+  const StoredDrafter stored = open_stored_drafter(folder);
   const auto same = [&](const char* what, const std::string& there, const std::string& now) {
     DS_CHECK(there == now,
              "{}: was trained on another {}: {} there, {} now\n       give that one back, or train anew in another "

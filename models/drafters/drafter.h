@@ -142,8 +142,21 @@ void save_drafter(const Drafter& drafter, const DrafterIdentity& identity, const
 std::unique_ptr<Drafter> load_drafter(const std::string& folder, const HfConfig& target, const TargetEnds& ends,
                                       const std::string& target_hash, DrafterIdentity* identity = nullptr);
 
-// Puts a folder's weights into a drafter that goes on being trained. Throws Error when the folder's drafter was made for
-// another target, another corpus or another draft vocabulary (both are named), or its weights do not fit.
+// A drafter's folder, read and not yet made into a drafter.
+struct StoredDrafter {
+  nlohmann::json config;  // drafter_from_json() reads it
+  DrafterIdentity identity;
+  SafetensorsFile file;
+
+  NamedTensors parameters() const;
+  // Target ids of the draft vocabulary, int64, ascending; undefined: the full one.
+  at::Tensor ids() const;
+};
+// Throws Error when the folder holds no drafter of this program's format.
+StoredDrafter open_stored_drafter(const std::string& folder);
+
+// Puts a folder's weights into a drafter that goes on being trained. Throws Error when the folder's drafter was made
+// for another target, another corpus or another draft vocabulary (both are named), or its weights do not fit.
 void restore_drafter(const Drafter& drafter, const DrafterIdentity& identity, const std::string& folder);
 
 // True when every parameter of `named` is present in `drafter` with its shape; copies them in. Throws Error naming

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/safetensors.h"
+#include "tests/models/drafters/tiny_drafter.h"
 #include "train/objective.h"
 
 namespace draftsmith {
@@ -16,17 +17,9 @@ class BlockDrafterGolden : public ::testing::TestWithParam<const char*> {};
 void compare(const std::string& name, at::ScalarType type, double tolerance) {
   const SafetensorsFile golden = SafetensorsFile::open(std::string(DRAFTSMITH_GOLDENS) + "/" + name + ".safetensors");
   const auto json = nlohmann::json::parse(golden.metadata().at("case"));
-  HfConfig target;
-  target.vocab_size = 61;
+  HfConfig target = tiny::tiny_target();
   target.hidden_size = 32;
-  target.intermediate_size = 40;
-  target.num_hidden_layers = 8;
-  target.num_attention_heads = 4;
-  target.num_key_value_heads = 2;
   target.head_dim = 16;
-  target.max_position_embeddings = 64;
-  target.rms_norm_eps = 1e-5;
-  target.rope.theta = 10000;
   DrafterConfig config;
   config.kind = json.value("kind", "dflash");
   config.layers = 2;
